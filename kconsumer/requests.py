@@ -38,10 +38,22 @@ class Reply:
         return f"<Reply from {self.node or 'no node'}, v{self.version}: {self.error or self.message!r}>"
 
 
+class Exchange(Protocol):
+    """Handles ordinary responses where they are received, and creates the next request."""
+
+    def receive(self, connection: Any, entry: Any, frame: Any, now: float) -> bytes | None:
+        """Handle a response. Returns the next request, or b"" if it is not known yet.
+
+        Returns None, without a change, if the response is not ordinary. It is then decoded, and passed to the handler
+        of the request.
+        """
+        ...
+
+
 class UnsentRequest:
     """A request that a manager has created, for the engine to send."""
 
-    __slots__ = ("api", "handler", "max_version", "message", "min_version", "needs", "node", "timeout_ms")
+    __slots__ = ("api", "exchange", "handler", "max_version", "message", "min_version", "needs", "node", "timeout_ms")
 
     def __init__(
         self,
@@ -53,7 +65,9 @@ class UnsentRequest:
         min_version: int = 0,
         max_version: int = 32767,
         needs: str = "",
+        exchange: Exchange | None = None,
     ) -> None:
+        self.exchange = exchange  # handles the response where it is received, if it is ordinary
         self.api, self.message, self.handler = api, message, handler
         self.needs = needs  # what needs `min_version`, and what to change; for the error of a broker without it
         self.node = node  # the connection id: "3", or "+3" for the coordinator connection to broker 3; None: any broker

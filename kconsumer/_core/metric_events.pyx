@@ -80,6 +80,10 @@ cdef class ConnectionEvents:
         if reply.error is None:
             add(self.node(reply.node).latency, reply.now - reply.sent_at, reply.now, 1)
 
+    def exchanged(self, str node_id not None, double latency_ms, double now):
+        """Record the latency of a request whose response its exchange has handled."""
+        add(self.node(node_id).latency, latency_ms, now, 1)
+
     def polled(self, int64_t selects, double waited_ms, double busy_ms, double now):
         """Record a poll that has ended: the number of selects, how long they waited, and how long it took to handle
         their events. Also records the bytes and responses that `received` has counted."""

@@ -30,6 +30,7 @@ class ClassicDriver(Driver):
     def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
         self._thread: HeartbeatThread | None = None
+        parts.use_fetch_cycle(parts.client.end_poll, parts.client.end_poll)
         parts.client.limit_waits(parts.environment.max_wait_ms)
 
     def _step(self, wait: Wait, timeout_ms: float) -> None:

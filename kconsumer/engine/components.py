@@ -215,6 +215,10 @@ class ClientComponents(ABC):
         """Returns a context manager that holds the lock while the calling thread changes the state."""
         return Section(self)
 
+    def use_fetch_cycle(self, on_records: Callable[[], object], on_ended: Callable[[], object]) -> None:
+        """Let ordinary responses to fetches be handled where they are received, if this client has such fetches."""
+        return
+
     def set_end_wait(self, end_wait: Callable[[], None]) -> None:
         """Set the function that ends the wait of the calling thread. Any thread or signal handler may call it."""
         self.end_wait = end_wait
@@ -292,6 +296,10 @@ class Components(ClientComponents):
         )
         self.managers = self._managers()
         self._report_metrics()
+
+    def use_fetch_cycle(self, on_records: Callable[[], object], on_ended: Callable[[], object]) -> None:
+        """Let ordinary responses to fetches be handled where they are received."""
+        self.fetch.use_cycle(self.lock, on_records, on_ended)
 
     def _make_group(self, group_id: str | None, assignors: Collection[Assignor]) -> Group | None:
         if group_id is None:

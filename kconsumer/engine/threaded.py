@@ -61,6 +61,7 @@ class ThreadedDriver(Driver):
         callbacks.on_ran.append(self._callbacks_ran)
         parts.set_end_wait(self._end_wait)
         parts.client.defer_writes(True)
+        parts.use_fetch_cycle(self._signal.notify, parts.client.end_poll)
         parts.dispatcher.on_sent.append(metrics.sensor(GROUP, UNSENT).record)
         name = metrics.name("unsent-requests-queue-size", GROUP, "Requests that wait for their connection")
         metrics.gauge(name, lambda _now: float(parts.dispatcher.waiting))

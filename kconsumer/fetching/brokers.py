@@ -130,15 +130,11 @@ class FetchPlanner:
         self._leaderless: dict[TopicPartition, float] = {}  # when each partition without a leader lost it (ms)
         self._next_release = FOREVER  # when the first backoff ends (ms)
         self._lease_end = FOREVER  # when the first partition may be read from another replica (ms)
+        self.active_brokers = 0  # the number of brokers that have partitions to fetch
         self._seen = (-1, -1)  # the versions of metadata and assignment at the last update
 
     def __iter__(self) -> Iterator[BrokerFetchState]:
         return iter(list(self._brokers.values()))
-
-    @property
-    def active_brokers(self) -> int:
-        """The number of brokers that have partitions to fetch."""
-        return sum(1 for broker in self._brokers.values() if broker.chains)
 
     @property
     def changed(self) -> bool:
@@ -186,6 +182,7 @@ class FetchPlanner:
         # Discard the notifications that `_assign_broker` caused: it has taken these changes into account.
         self._changes.take()
         self._buffer.take_dirty()
+        self.active_brokers = sum(1 for broker in self._brokers.values() if broker.chains)
 
     def mark_sent(self, broker: BrokerFetchState) -> None:
         """Move the broker behind the other brokers and clear its changes, because a request was created for it."""

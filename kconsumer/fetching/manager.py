@@ -26,7 +26,8 @@ import random
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from kconsumer._core.metric_events import FetchEvents
+from kconsumer._core.fetch_cycle import FetchCycle, InFlightFetch
+from kconsumer._core.metric_events import FetchEvents, ResponseTally
 from kconsumer.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.error_codes import Errors
@@ -36,11 +37,13 @@ from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
 from kconsumer.fetching.metrics import FetchMetrics
 from kconsumer.fetching.partition_status import SLOW_RESPONSE_MS, FetchContext, NodeFailure
 from kconsumer.fetching.read_replicas import Failed
-from kconsumer.fetching.request import InFlightFetch, build_fetch
+from kconsumer.fetching.request import build_fetch
 from kconsumer.fetching.response_handler import FetchResponseHandler
 from kconsumer.fetching.session import (
     FINAL_EPOCH,
     FetchSession,
+    RequestedPartition,
+    next_epoch,
 )
 from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.metrics.registry import Metrics
@@ -71,32 +74,33 @@ class FetchManager:
     ) -> None:
         self._config = config
         self._cluster = cluster
-        assignment = self._assignment = subscription.assignment
+        assignment = self.assignment = subscription.assignment
         self._metadata = metadata
-        self._buffer = buffer
+        self.buffer = buffer
         self._metrics = (
             None if metrics is None else FetchMetrics(metrics, subscription, read_committed=config.read_committed)
         )
         self._response_handler = FetchResponseHandler(config, cluster, assignment, metadata, buffer)
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.planner = FetchPlanner(config, cluster, assignment, metadata, buffer)
-        self._in_flight: dict[int, InFlightFetch] = {}  # fetches of sessions, by broker
+        self.in_flight: dict[int, InFlightFetch] = {}  # fetches of sessions, by broker
         self._expedited: dict[int, InFlightFetch] = {}  # expedited fetches, by broker
         #: The chains and offsets of expedited fetches that were sent since the last response to another fetch.
         self._expedited_offsets: dict[TopicPartition, tuple[FetchChain, int]] = {}
         self._expedited_response = False  # an expedited fetch ended since the last poll
         self._memory = buffer.memory
         self._waits_for_memory: dict[int, float] = {}  # by broker, when memory ran out of room for a fetch (ms)
-        self._node_failures: dict[int, NodeFailure] = {}  # by broker, if its last fetch failed
+        self.node_failures: dict[int, NodeFailure] = {}  # by broker, if its last fetch failed
         self._responded = False  # a fetch of a session ended since the last poll
         self._assignment_version = -1
+        self._cycle: FetchCycle | None = None  # see `use_cycle`
 
     # --- called by the engine --------------------------------------------------------------------------
 
     @property
     def has_in_flight(self) -> bool:
         """True if any fetch is in flight."""
-        return bool(self._in_flight)
+        return bool(self.in_flight)
 
     @property
     def needs_poll(self) -> bool:
@@ -110,7 +114,7 @@ class FetchManager:
         return (
             planner.changed
             or self._expedited_response
-            or ((self._responded or planner.buffer_changed) and len(self._in_flight) < planner.active_brokers)
+            or ((self._responded or planner.buffer_changed) and len(self.in_flight) < planner.active_brokers)
         )
 
     def poll(self, now: float) -> PollResult:
@@ -122,11 +126,11 @@ class FetchManager:
         waiting: list[BrokerFetchState] = []
         active_brokers = self.planner.active_brokers
         for broker in self.planner:
-            if not broker.ready or broker.node.id in self._in_flight:
+            if not broker.ready or broker.node.id in self.in_flight:
                 if broker.changed:
                     wake_at = min(wake_at, self._expedite(broker, active_brokers, now, requests))
                 continue
-            failure = self._node_failures.get(broker.node.id)
+            failure = self.node_failures.get(broker.node.id)
             if failure is not None and failure.until > now:
                 wake_at = min(wake_at, failure.until)
             elif not waiting and self._cost(broker, active_brokers) <= self._memory.room:
@@ -135,7 +139,7 @@ class FetchManager:
                 # The brokers after this one must wait, too. Otherwise brokers whose responses need little room could
                 # take it again and again, and a broker whose response needs much would never be sent a request.
                 waiting.append(broker)
-        if waiting and not self._buffer.has_data() and (request := self._make_room(waiting[0], active_brokers, now)):
+        if waiting and not self.buffer.has_data() and (request := self._make_room(waiting[0], active_brokers, now)):
             requests.append(request)
             del waiting[0]
         if waiting or self._waits_for_memory:
@@ -159,11 +163,11 @@ class FetchManager:
 
     def context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
         """Returns the context for `partition_status.explain` of an assigned partition."""
-        planner, position, chain = self.planner, state.position, self._buffer.find(tp)
+        planner, position, chain = self.planner, state.position, self.buffer.find(tp)
         if chain is not None and (position is None or not chain.holds(state, position)):
             chain = None  # it belongs to another position; the next poll drops it
         broker = planner.broker_for(tp)
-        flight = None if broker is None else self._in_flight.get(broker.node.id)
+        flight = None if broker is None else self.in_flight.get(broker.node.id)
         requested = None if flight is None else flight.requested.get(tp)
         if broker is not None and (requested is None or requested.chain is not chain):
             flight = self._expedited.get(broker.node.id)
@@ -179,7 +183,7 @@ class FetchManager:
             broker=broker,
             in_flight=flight if requested is not None and requested.chain is chain else None,
             waits_for_memory=None if broker is None else self._waits_for_memory.get(broker.node.id),
-            node_error=None if broker is None else self._node_failures.get(broker.node.id),
+            node_error=None if broker is None else self.node_failures.get(broker.node.id),
             max_wait_ms=self._config.fetch_max_wait_ms,
             read_committed=self._config.read_committed,
         )
@@ -195,10 +199,10 @@ class FetchManager:
         slow = now - self._config.fetch_max_wait_ms - SLOW_RESPONSE_MS
         healthy = {
             node_id
-            for node_id, flight in self._in_flight.items()
-            if flight.sent_at > slow and node_id not in self._node_failures and is_healthy(str(node_id), now)
+            for node_id, flight in self.in_flight.items()
+            if flight.sent_at > slow and node_id not in self.node_failures and is_healthy(str(node_id), now)
         }
-        for tp, state in self._assignment.states().items():
+        for tp, state in self.assignment.states().items():
             broker = self.planner.broker_for(tp)
             if state.out_of_range > 1 or (self._config.read_committed and state.has_open_transaction):
                 yield tp, state
@@ -214,11 +218,65 @@ class FetchManager:
         """Subtract memory that was freed, and record the metrics of fetches that were read or dropped."""
         self._responded = self._expedited_response = False
         self._memory.reap_freed()
-        if self._metrics is not None and self._assignment_version != self._assignment.changes.assignment_version:
-            self._assignment_version = self._assignment.changes.assignment_version
+        if self._metrics is not None and self._assignment_version != self.assignment.changes.assignment_version:
+            self._assignment_version = self.assignment.changes.assignment_version
             self._metrics.update_assignment()
-        for fetch in self._buffer.drained():
+        self._account_drained(now)
+
+    def _account_drained(self, now: float) -> None:
+        for fetch in self.buffer.drained():
             self._account(fetch, now)
+
+    @property
+    def steady(self) -> bool:
+        """True if a broker's next request may follow its response without a poll of this manager."""
+        return not (self.planner.changed or self._expedited or self._waits_for_memory or self.buffer.has_paused)
+
+    def use_cycle(self, lock: object, on_records: Callable[[], object], on_ended: Callable[[], object]) -> None:
+        """Let ordinary responses be handled where they are received. `lock` guards the state of this manager.
+
+        `on_records` is called after records were buffered, and `on_ended` when `poll` must create the next request.
+        """
+        if self._cycle is None:
+            config = self._config
+            self._cycle = FetchCycle(
+                self,
+                lock,
+                self.events,
+                check_crcs=config.check_crcs,
+                read_committed=config.read_committed,
+                batch_limit=config.decompressed_batch_max_bytes or 0,
+            )
+        self._cycle.on_records, self._cycle.on_ended = on_records, on_ended
+
+    # --- called by the cycle ---------------------------------------------------------------------------
+
+    def new_fetch(self, requested: RequestedPartition, tally: ResponseTally, size: int, now: float) -> CompletedFetch:
+        """Returns what the cycle buffers of a partition: records of `size` bytes."""
+        return CompletedFetch(
+            requested.chain, requested.offset, size=size, tally=tally, arrived_at=now, topic_id=requested.topic_id
+        )
+
+    def accepted(self, flight: InFlightFetch, now: float) -> None:
+        """Record an ordinary response to an incremental fetch."""
+        self._expedited_offsets.clear()
+        flight.broker.mark_responded(now)
+        session = flight.broker.session
+        session.epoch = next_epoch(session.epoch)
+        self._account_drained(now)
+        if self._metrics is not None:
+            self._metrics.record_response(now - flight.sent_at, 0, now)
+
+    def end_flight(self, flight: InFlightFetch) -> None:
+        """End a fetch without a next request, which `poll` creates."""
+        del self.in_flight[flight.node.id]
+        self._memory.cancel_reservation(flight.reserved)
+        self._responded = True
+
+    def add_metrics(self, tp: TopicPartition) -> None:
+        """Publish the lag and lead of a partition."""
+        if self._metrics is not None:
+            self._metrics.add_partitions([tp])
 
     def _account(self, fetch: CompletedFetch, now: float) -> None:
         """Record the metrics of a fetched partition that was read or dropped."""
@@ -248,9 +306,9 @@ class FetchManager:
         is larger than all limits, and waiting would not free it.
         """
         memory, cost = self._memory, self._cost(broker, active_brokers)
-        while self._buffer.has_paused and cost > memory.room + memory.reserved:
-            self._buffer.drop_paused()
-        if self._in_flight and cost > memory.room:
+        while self.buffer.has_paused and cost > memory.room + memory.reserved:
+            self.buffer.drop_paused()
+        if self.in_flight and cost > memory.room:
             return None
         return self._send(broker, active_brokers, now)
 
@@ -260,11 +318,22 @@ class FetchManager:
         session = broker.session.next_request(broker.chains, broker.changed, planner.order, self._cluster.topic_id)
         planner.mark_sent(broker)
         max_bytes, reserved = self._max_bytes(broker, active_brokers), self._cost(broker, active_brokers)
-        flight, message = build_fetch(self._config, broker, session, max_bytes, reserved, now)
-        self._in_flight[broker.node.id] = flight
+        flight, message = build_fetch(
+            self._config,
+            broker,
+            session,
+            max_bytes,
+            reserved,
+            now,
+            active_brokers=active_brokers,
+            cycle=self._cycle,
+        )
+        self.in_flight[broker.node.id] = flight
         self._memory.reserve(reserved)
         handler = partial(self.on_response, flight)
-        return UnsentRequest(FETCH, message, handler, str(broker.node.id), max_version=session.max_version)
+        return UnsentRequest(
+            FETCH, message, handler, str(broker.node.id), max_version=session.max_version, exchange=flight
+        )
 
     def _expedite(
         self, broker: BrokerFetchState, active_brokers: int, now: float, requests: list[UnsentRequest]
@@ -273,14 +342,14 @@ class FetchManager:
 
         Returns the time (ms) at which to call this again, or FOREVER.
         """
-        flight = self._in_flight.get(broker.node.id)
-        if flight is None or broker.node.id in self._expedited or self._buffer.has_data():
+        flight = self.in_flight.get(broker.node.id)
+        if flight is None or broker.node.id in self._expedited or self.buffer.has_data():
             return FOREVER
         # Only partitions that changed after the fetch in flight was created can differ from it. To check all partitions
         # of all brokers in each poll would take most of the time of a consumer with many of both.
         changed = ((tp, broker.chains.get(tp)) for tp in broker.changed)
         chains = {tp: chain for tp, chain in changed if chain and self._is_wanted_elsewhere(tp, chain, flight)}
-        if not chains or broker.node.id in self._node_failures:
+        if not chains or broker.node.id in self.node_failures:
             return FOREVER
         if now < flight.sent_at + EXPEDITE_AFTER_MS:
             return flight.sent_at + EXPEDITE_AFTER_MS
@@ -319,7 +388,7 @@ class FetchManager:
 
     def on_response(self, flight: InFlightFetch, reply: Reply) -> None:
         """Handle the end of a fetch: a response, or an error without a response."""
-        del self._in_flight[flight.node.id]
+        del self.in_flight[flight.node.id]
         self._expedited_offsets.clear()
         self._memory.cancel_reservation(flight.reserved)
         self._responded = True
@@ -328,7 +397,7 @@ class FetchManager:
             self._on_failure(flight, reply.error, reply.now)
             return
         response: FetchResponse = reply.message
-        failure = self._node_failures.pop(flight.node.id, None)
+        failure = self.node_failures.pop(flight.node.id, None)
         if self._metrics is not None:
             self._metrics.record_response(reply.now - flight.sent_at, response.throttle_time_ms, reply.now)
         if not flight.broker.session.accept(response, reply.version):
@@ -384,13 +453,13 @@ class FetchManager:
         If the error is not retriable, the next collect raises it.
         """
         flight.broker.session.on_failure()
-        self._back_off_node(flight, now, str(error), self._node_failures.get(flight.node.id))
+        self._back_off_node(flight, now, str(error), self.node_failures.get(flight.node.id))
         failed = (Failed(requested, str(error)) for requested in flight.requested.values())
         self._response_handler.read_replicas.give_up(flight.node, failed, now, lost=True)
         if error.retriable:
             self._metadata.request_update()
         else:
-            self._buffer.fail(error)
+            self.buffer.fail(error)
 
     def _back_off(self, failed: list[Failed], now: float) -> None:
         """Back off the partitions that failed in one response.
@@ -406,11 +475,11 @@ class FetchManager:
         """Back off a broker. `before` describes its earlier failures in a row, or is None if there were none."""
         since, failures = (now, 1) if before is None else (before.since, before.failures + 1)
         until = now + self._backoff.delay_ms(failures - 1)
-        self._node_failures[flight.node.id] = NodeFailure(since, until, reason, failures)
+        self.node_failures[flight.node.id] = NodeFailure(since, until, reason, failures)
 
     def __repr__(self) -> str:
-        requested = sum(len(flight.requested) for flight in self._in_flight.values())
-        return f"<FetchManager {len(self._in_flight)} fetches of {requested} partitions in flight, {self._buffer!r}>"
+        requested = sum(len(flight.requested) for flight in self.in_flight.values())
+        return f"<FetchManager {len(self.in_flight)} fetches of {requested} partitions in flight, {self.buffer!r}>"
 
 
 def _ignore(_: Reply) -> None:

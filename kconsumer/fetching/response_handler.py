@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.fetch_cycle import InFlightFetch
 from kconsumer._core.headers import next_fetch_offset
 from kconsumer._core.metric_events import ResponseTally
 from kconsumer._core.wire import Slice
@@ -21,7 +22,6 @@ from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.error_actions import ACCEPT, ERROR_ACTIONS, NAMES_LEADER, REFRESH, RESET, RETRY, fetch_error
 from kconsumer.fetching.memory import Block, Memory
 from kconsumer.fetching.read_replicas import Failed, ReadReplicas, is_leader, refusal_of
-from kconsumer.fetching.request import InFlightFetch
 from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES, RequestedPartition
 from kconsumer.schema.fetch import FetchPartitionData, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.state.assignment import Assignment

@@ -39,18 +39,33 @@ def next_epoch(epoch: int) -> int:
     return epoch + 1 if epoch < MAX_EPOCH else 1
 
 
-class RequestedPartition(NamedTuple):
+class RequestedPartition:
     """A partition as it was last requested in a session."""
 
-    chain: FetchChain  # the chain that the response continues
-    row: FetchPartition  # the part of the request for this partition
-    leader: LeaderAndEpoch  # the leader when the request was created
-    topic_id: bytes | None
+    __slots__ = ("chain", "leader", "offset", "topic_id")
+
+    def __init__(self, chain: FetchChain, offset: int, leader: LeaderAndEpoch, topic_id: bytes | None) -> None:
+        self.chain = chain  # the chain that the response continues
+        self.offset = offset  # the requested offset
+        self.leader = leader  # the leader when the request was created
+        self.topic_id = topic_id
 
     @property
-    def offset(self) -> int:
-        """The requested offset."""
-        return self.row.fetch_offset
+    def leader_epoch(self) -> int:
+        """The leader epoch in the request; -1 if it is unknown."""
+        return -1 if self.leader.epoch is None else self.leader.epoch
+
+    def differs_from(self, before: RequestedPartition | None) -> bool:
+        """Returns True if a request must contain the partition, because the one `before` had other values."""
+        return (
+            before is None
+            or self.offset != before.offset
+            or self.leader_epoch != before.leader_epoch
+            or self.topic_id != before.topic_id
+        )
+
+    def __repr__(self) -> str:
+        return f"<RequestedPartition {self.chain.topic_partition} at {self.offset}>"
 
 
 class SessionRequest(NamedTuple):
@@ -81,7 +96,7 @@ class FetchSession:
         ] = {}  # all partitions of the session, after the last request
         self.topic_names: dict[bytes, str] = {}  # by topic id; a response contains only ids
         self.session_partitions: set[TopicPartition] = set()  # the partitions of the last response
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._by_id = True  # whether the session uses topic ids
         self._full = True  # whether the request in flight is a full one
         self._without_id: set[TopicPartition] = set()  # partitions of the session whose topic id is unknown
@@ -113,8 +128,8 @@ class FetchSession:
                     del self.requested[tp]
                     self._without_id.discard(tp)
                 continue
-            now = self._request_partition(chain, before, topic_id(tp.topic))
-            if before is None or now.row is not before.row or now.topic_id != before.topic_id:
+            now = self._request_partition(chain, topic_id(tp.topic))
+            if now.differs_from(before):
                 send.append((tp, now))
             if before is not None and now.topic_id != before.topic_id:
                 forget.append((tp, before.topic_id))
@@ -125,7 +140,7 @@ class FetchSession:
             self.epoch = INITIAL_EPOCH
             return self._full_request(wanted, order, topic_id)
         self._full = False
-        return SessionRequest(self.id, self.epoch, _topics(send, grouped=True), _forgotten(forget), self._by_id)
+        return SessionRequest(self.id, self.epoch, self._topics(send, grouped=True), _forgotten(forget), self._by_id)
 
     def _full_request(
         self,
@@ -133,36 +148,52 @@ class FetchSession:
         order: Callable[[], Iterable[TopicPartition]],
         topic_id: Callable[[str], bytes | None],
     ) -> SessionRequest:
-        before, self.requested, self.topic_names = self.requested, {}, {}
+        self.requested, self.topic_names = {}, {}
         self._without_id.clear()
         for tp in order():
             chain = wanted.get(tp)
             if chain is not None:
-                self._store(tp, self._request_partition(chain, before.get(tp), topic_id(tp.topic)))
+                self._store(tp, self._request_partition(chain, topic_id(tp.topic)))
         self._full = True
         self._by_id = not self._without_id
-        return SessionRequest(self.id, INITIAL_EPOCH, _topics(self.requested.items()), [], self._by_id)
+        return SessionRequest(self.id, INITIAL_EPOCH, self._topics(self.requested.items()), [], self._by_id)
 
-    def _request_partition(
-        self, chain: FetchChain, before: RequestedPartition | None, topic_id: bytes | None
-    ) -> RequestedPartition:
-        """Returns what to request of a partition.
+    def _request_partition(self, chain: FetchChain, topic_id: bytes | None) -> RequestedPartition:
+        """Returns what to request of a partition."""
+        assert chain.next_offset is not None  # a broker with such a chain is not ready
+        return RequestedPartition(chain, chain.next_offset, chain.leader, topic_id)
 
-        If nothing has changed, the row of the last request is used again. If something has changed, a new row is
-        created. A row is never modified, because it may be part of a request that is not sent yet.
+    def _row(self, requested: RequestedPartition) -> FetchPartition:
+        """Returns the part of a request for one partition."""
+        return FetchPartition(
+            partition=requested.chain.topic_partition.partition,
+            current_leader_epoch=requested.leader_epoch,
+            fetch_offset=requested.offset,
+            partition_max_bytes=self.max_bytes,
+        )
+
+    def _topics(
+        self, rows: Iterable[tuple[TopicPartition, RequestedPartition]], *, grouped: bool = False
+    ) -> list[FetchTopic]:
+        """Returns the rows grouped by topic.
+
+        If `grouped` is True, all rows of a topic are combined. If it is False, only adjacent rows of a topic are
+        combined, so that the order is kept.
         """
-        offset = chain.next_offset
-        assert offset is not None  # a broker with such a chain is not ready
-        epoch = -1 if chain.leader.epoch is None else chain.leader.epoch
-        row = None if before is None else before.row
-        if row is None or row.fetch_offset != offset or row.current_leader_epoch != epoch:
-            row = FetchPartition(
-                partition=chain.topic_partition.partition,
-                current_leader_epoch=epoch,
-                fetch_offset=offset,
-                partition_max_bytes=self._max_bytes,
-            )
-        return RequestedPartition(chain, row, chain.leader, topic_id)
+        topics: list[FetchTopic] = []
+        of_topic: dict[tuple[str, bytes | None], list[FetchPartition]] = {}
+        for tp, requested in rows:
+            key = tp.topic, requested.topic_id
+            partitions = of_topic.get(key)
+            if partitions is None:
+                if not grouped:
+                    of_topic.clear()
+                partitions = of_topic[key] = []
+                topics.append(
+                    FetchTopic(topic=tp.topic, topic_id=requested.topic_id or ZERO_UUID, partitions=partitions)
+                )
+            partitions.append(self._row(requested))
+        return topics
 
     def _store(self, tp: TopicPartition, requested: RequestedPartition) -> None:
         """Store what is requested of a partition."""
@@ -255,26 +286,6 @@ class FetchSession:
         return (
             f"<FetchSession {self.id}, epoch {self.epoch}, with broker {self.broker}: {len(self.requested)} partitions>"
         )
-
-
-def _topics(rows: Iterable[tuple[TopicPartition, RequestedPartition]], *, grouped: bool = False) -> list[FetchTopic]:
-    """Returns the rows grouped by topic.
-
-    If `grouped` is True, all rows of a topic are combined. If it is False, only adjacent rows of a topic are combined,
-    so that the order is kept.
-    """
-    topics: list[FetchTopic] = []
-    of_topic: dict[tuple[str, bytes | None], list[FetchPartition]] = {}
-    for tp, requested in rows:
-        key = tp.topic, requested.topic_id
-        partitions = of_topic.get(key)
-        if partitions is None:
-            if not grouped:
-                of_topic.clear()
-            partitions = of_topic[key] = []
-            topics.append(FetchTopic(topic=tp.topic, topic_id=requested.topic_id or ZERO_UUID, partitions=partitions))
-        partitions.append(requested.row)
-    return topics
 
 
 def _forgotten(partitions: Iterable[tuple[TopicPartition, bytes | None]]) -> list[ForgottenTopic]:

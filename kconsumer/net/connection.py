@@ -90,6 +90,18 @@ class InFlight:
         return f"<InFlight {self.api.name} v{self.version} #{self.correlation_id}>"
 
 
+class Owner(Protocol):
+    """What a connection asks the NodeConnection that it belongs to."""
+
+    def may_send(self, now: float) -> bool:
+        """Returns whether a request may be sent now."""
+        ...
+
+    def exchanged(self, latency_ms: float, now: float) -> None:
+        """Record the response to a request that its exchange has handled."""
+        ...
+
+
 class Connection:
     """The protocol state of one connection. Times are in ms."""
 
@@ -132,7 +144,8 @@ class Connection:
         self.entries: deque[InFlight] = deque()  # the requests without a response, in order; also the connection's own
         self.outgoing: deque[bytes | memoryview] = deque()  # what is still to be written; `sent` removes what was
         self._sent_in_part = 0  # bytes of the first request in `outgoing` that `sent` has removed
-        self._next_correlation_id = 0
+        self.next_correlation_id = 0
+        self.owner: Owner | None = None  # the NodeConnection
         self._next_login_id = _LOGIN_CORRELATION_IDS
         self.session = Session(new_authenticator, rng or random.Random())
         self.has_served_request = False  # the broker has responded to a request that is not the connection's own
@@ -243,16 +256,16 @@ class Connection:
 
         If `login` is True, its correlation id is one of those that are reserved for SASL.
         """
-        correlation_id = self._next_login_id if login else self._next_correlation_id
+        correlation_id = self._next_login_id if login else self.next_correlation_id
         try:
             data = encode_request(api, version, correlation_id, self._client_id, message)
         except Exception as error:  # a value of the wrong type may raise anything
             raise _encoding_error(api, version, error) from error
-        following = correlation_id + 1
         if login:
+            following = correlation_id + 1
             self._next_login_id = following if following < 2**31 else _LOGIN_CORRELATION_IDS
         else:
-            self._next_correlation_id = following if following < _LOGIN_CORRELATION_IDS else 0
+            self._advance_correlation_id()
         deadline = now + timeout_ms
         self.entries.append(InFlight(correlation_id, api, version, now, deadline, request, handler))
         if deadline < self.next_deadline:
@@ -324,6 +337,11 @@ class Connection:
             self._pop()
             entry.handler(entry, frame, now)
             return
+        if request.exchange is not None:
+            following = request.exchange.receive(self, entry, frame, now)
+            if following is not None:
+                self._exchanged(entry, following, now)
+                return
         try:
             _, message = decode_response(api, version, frame)
         except ProtocolError as error:
@@ -333,6 +351,35 @@ class Connection:
             self._note_throttle(entry, message.throttle_time_ms)
         self.has_served_request = True
         ended.append((request, Reply(message, None, now, version, self._node_id, entry.sent_at)))
+
+    def _exchanged(self, entry: InFlight, following: bytes, now: float) -> None:
+        """End a request whose response its exchange has handled. If `following` is not empty, send it next."""
+        self.entries.popleft()
+        self.has_served_request = True
+        if self.owner is not None:
+            self.owner.exchanged(now - entry.sent_at, now)
+        if following:
+            entry.correlation_id, entry.sent_at, entry.deadline = self.next_correlation_id, now, now + entry.timeout_ms
+            self._advance_correlation_id()
+            self.entries.append(entry)
+            self.outgoing.append(following)
+        if following and len(self.entries) == 1 and self._authenticator is None:
+            self.next_deadline = entry.deadline
+        else:
+            self._find_deadline()
+
+    def may_continue(self, now: float) -> bool:
+        """Returns whether the next request of an exchange may be sent now."""
+        owner = self.owner
+        return owner is not None and not self.outgoing and now < self.reauth_at and owner.may_send(now)
+
+    def encode(self, api: Api, version: int, message: Any) -> bytes:
+        """Returns the bytes of a request with the correlation id 0. Changes no state."""
+        return encode_request(api, version, 0, self._client_id, message)
+
+    def _advance_correlation_id(self) -> None:
+        following = self.next_correlation_id + 1
+        self.next_correlation_id = following if following < _LOGIN_CORRELATION_IDS else 0
 
     def _note_throttle(self, entry: InFlight, throttle_ms: int) -> None:
         """Store the throttle time of a response. The client sends the broker nothing for that time (KIP-219)."""

@@ -78,6 +78,11 @@ class NodeConnection(ConnectionAttempts):
             and len(connection.entries) < MAX_IN_FLIGHT
         )
 
+    def exchanged(self, latency_ms: float, now: float) -> None:
+        """Record the response to a request that its exchange has handled, in metrics."""
+        if self._loop.metrics is not None:
+            self._loop.metrics.exchanged(self.id, latency_ms, now)
+
     def send(self, request: UnsentRequest, now: float) -> None:
         """Queue a request. Unless writes are deferred, also write as much as the socket takes.
 
@@ -192,6 +197,8 @@ class NodeConnection(ConnectionAttempts):
         if count == 0:
             self.disconnect(self._explain_close(connection), now)
             return
+        if connection.outgoing and self.connection is connection:  # an exchange has created the next request
+            self.write(now)
         if connection.throttle_ms:  # nothing is sent for this time (KIP-219)
             self.throttled_until = max(self.throttled_until, now + connection.take_throttle())
         if before is not READY:
