@@ -28,7 +28,7 @@ cdef class InFlightFetch:
     cdef readonly Py_ssize_t active_brokers
     cdef Py_ssize_t partitions               # of the broker, when the request was created
     cdef FetchCycle cycle
-    cdef object key                          # of `head` and `tail`; None: they were not created yet
+    cdef object key                          # the connection of `head` and `tail`; None: they were not created yet
     cdef bytes head                          # the bytes of a request before its topics, and after them
     cdef bytes tail
 

@@ -11,12 +11,13 @@ there is room for the response. In all other cases the manager creates the next 
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from functools import partial
 
-from kconsumer._core.fetch cimport PartitionFetch, new_fetch
+from kconsumer._core.fetch cimport new_fetch
+from kconsumer._core.fetch_buffer cimport BufferedChain, BufferQueue, CompletedFetch, Memory
 from kconsumer._core.metric_events cimport FetchEvents
 from kconsumer._core.wire cimport (
     Frame,
@@ -207,8 +208,9 @@ cdef class FetchCycle:
         cdef list found = []
         cdef Slice records
         tally = ResponseTally()
+        cdef CompletedFetch fetch
         manager, node_id = self.manager, flight.broker.node.id
-        buffer = manager.buffer
+        cdef BufferQueue buffer = manager.buffer
         if manager.in_flight.get(node_id) is not flight or node_id in manager.node_failures:
             return None
         for index in range(count):
@@ -224,18 +226,20 @@ cdef class FetchCycle:
                 found.append((requested, None, None))
                 continue
             records = slice_of(frame, row.records.p, size)
-            fetch = manager.new_fetch(requested, tally, size, now)
+            offset = requested.offset
+            fetch = CompletedFetch(requested.chain, offset)
+            fetch.size, fetch.tally, fetch.arrived_at, fetch.topic_id = size, tally, now, requested.topic_id
             fetch.data = new_fetch(
                 tp,
                 records,
-                requested.offset,
+                offset,
                 self.check_crcs,
                 self.read_committed,
                 partial(buffer.unpack, fetch),
                 self.batch_limit,
             )
             next_offset = next_fetch_offset(records)
-            end = None if next_offset is None or next_offset[0] <= requested.offset else next_offset[0]
+            end = None if next_offset is None or next_offset[0] <= offset else next_offset[0]
             found.append((requested, fetch, end))
         return found
 
@@ -244,13 +248,22 @@ cdef class FetchCycle:
         cdef int index
         cdef ResponseRow* row
         cdef object block = None
-        manager = self.manager
-        buffer, assignment = manager.buffer, manager.assignment
-        manager.accepted(flight, now)
+        cdef CompletedFetch fetch
+        cdef BufferedChain chain
+        manager, broker = self.manager, flight.broker
+        cdef BufferQueue buffer = manager.buffer
+        session = broker.session
+        session.epoch = following_epoch(session.epoch)
+        broker.responded_at = now
+        if manager.expedited_offsets:
+            manager.expedited_offsets.clear()
+        if self.events is not None:
+            self.events.record_response(now - flight.sent_at, 0.0, now)
         for index in range(len(found)):
             row = &rows[index]
             requested, fetch, end = found[index]
-            state, tp = requested.chain.state, requested.chain.topic_partition
+            chain = requested.chain
+            state, tp = chain.state, chain.topic_partition
             if row.high_watermark >= 0:
                 state.high_watermark = row.high_watermark
             if row.last_stable_offset >= 0:
@@ -266,8 +279,10 @@ cdef class FetchCycle:
                 buffer.memory.record_response(frame.capacity, flight.max_bytes + flight.max_bytes // 4)
             fetch.block = block
             fetch.tally.expect()
-            assignment.move_to_end(tp)
+            manager.assignment.move_to_end(tp)
             buffer.append(fetch, end)
+        if buffer.finished:
+            manager.account_drained(now)
         return 0
 
     cdef list changes(self, InFlightFetch flight, object connection, double now):
@@ -276,17 +291,20 @@ cdef class FetchCycle:
         Returns None if the manager must decide what the next request contains, or when it is sent.
         """
         cdef list changed = []
+        cdef BufferedChain chain
         manager, broker = self.manager, flight.broker
-        planner, buffer = manager.planner, manager.buffer
-        memory, chains, requested_partitions = buffer.memory, broker.chains, broker.session.requested
+        cdef BufferQueue buffer = manager.buffer
+        cdef Memory memory = buffer.memory
+        cdef dict chains = broker.chains, requested_partitions = broker.session.requested
+        planner = manager.planner
         if (
-            not manager.steady
-            or planner.active_brokers != flight.active_brokers
-            or len(chains) != flight.partitions
+            len(chains) != flight.partitions
             or broker.full
             or bool(broker.leader_only) != flight.leader_only
+            or planner.active_brokers != flight.active_brokers
             or memory.reserve_for(flight.max_bytes) != flight.reserved
-            or memory.room < 0
+            or memory.room_bytes() < 0
+            or not manager.steady
             or not connection.may_continue(now)
         ):
             return None
@@ -304,39 +322,44 @@ cdef class FetchCycle:
             if requested.offset != chain.next_offset:
                 changed.append(requested)
         for requested in changed:
-            requested.offset = requested.chain.next_offset
-        broker.changed.clear()
+            chain = requested.chain
+            requested.offset = chain.next_offset
         for tp in [tp for tp in buffer.dirty if tp in chains]:
             del buffer.dirty[tp]
         planner.mark_sent(broker)
         return changed
 
 
-cdef bint is_continued(object buffer, object tp, object requested, object node_id) except -1:
+cdef bint is_continued(BufferQueue buffer, object tp, object requested, object node_id) except -1:
     """Returns True if the response to a request of a partition continues its buffered data."""
-    chain, leader = requested.chain, requested.leader
-    state, fetches = chain.state, chain.fetches
-    if leader.leader is None or leader.leader.id != node_id or chain.failures or state.out_of_range:
+    cdef BufferedChain chain = requested.chain
+    cdef CompletedFetch last
+    leader = requested.leader
+    if leader.leader is None or leader.leader.id != node_id or chain.failures or chain.state.out_of_range:
         return False
-    if buffer.find(tp) is not chain or chain.next_offset != requested.offset:
+    if buffer.chains.get(tp) is not chain or chain.next_offset != requested.offset:
         return False
-    if chain.leader is not leader and chain.leader != leader:
+    if not chain.follows(leader) or chain.has_error():
         return False
-    if not fetches:
-        read = state.topic_id
-    elif fetches[len(fetches) - 1].is_error:
-        return False
+    if not chain.fetches:
+        read = chain.state.topic_id
     else:
-        read = fetches[len(fetches) - 1].topic_id
+        last = <CompletedFetch> chain.fetches[len(chain.fetches) - 1]
+        read = last.topic_id
     return read is None or read == requested.topic_id
 
 
-cdef bint has_room(object chain) except -1:
+cdef bint has_room(BufferedChain chain) except -1:
     """Returns the same as `has_room` in fetching/brokers.py, for a chain without an error at its end."""
     if len(chain.fetches) >= MAX_AHEAD or chain.next_offset is None or chain.failures:
         return False
     position = chain.state.position
-    return position is not None and (chain.leader is position.leader or chain.leader == position.leader)
+    return position is not None and chain.follows(position.leader)
+
+
+cdef inline int64_t following_epoch(int64_t epoch) noexcept:
+    """Returns the next fetch session epoch. After the largest epoch, this is 1, because 0 starts a session."""
+    return epoch + 1 if epoch < INT32_MAX else 1
 
 
 # --- the next request -------------------------------------------------------------------------------------------------
@@ -344,11 +367,11 @@ cdef bint has_room(object chain) except -1:
 
 cdef bytes encode(InFlightFetch flight, object connection, object entry, object session, list changes):
     """Returns the next request of the session, with the rows of the partitions in `changes`."""
-    key = connection, entry.version, session.id
-    if flight.key != key:
+    if flight.key is not connection:
         flight.head, flight.tail = split(connection.encode(entry.api, entry.version, empty_request(entry)), entry)
-        flight.key = key
-    changes.sort(key=topic_id_of)
+        flight.key = connection
+    if len(changes) > 1:
+        changes.sort(key=topic_id_of)
     cdef Py_ssize_t index = 0, first, at, topics = 0
     cdef bytes topic_id = b""
     for requested in changes:

@@ -25,7 +25,7 @@ from kconsumer.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.deserializers import adapt
 from kconsumer.errors import KafkaError, OffsetOutOfRangeError
-from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
+from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
 from kconsumer.fetching.error_actions import ERROR_ACTIONS, RESET, fetch_error
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.partition import FetchPosition
@@ -245,7 +245,7 @@ class Collector:
         Stops after the record with which the size of the records reaches `room` bytes. Adds the records to `runs`, the
         new position to `moved_to`, and skipped records to `skipped`.
         """
-        chain = fetch.chain
+        chain: FetchChain = fetch.chain
         tp, state, position = chain.topic_partition, chain.state, chain.state.position
         if state.paused and self._assignment.find(tp) is state:
             self._buffer.set_aside_paused(chain)

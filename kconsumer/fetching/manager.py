@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from kconsumer._core.fetch_cycle import FetchCycle, InFlightFetch
-from kconsumer._core.metric_events import FetchEvents, ResponseTally
+from kconsumer._core.metric_events import FetchEvents
 from kconsumer.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.error_codes import Errors
@@ -42,8 +42,6 @@ from kconsumer.fetching.response_handler import FetchResponseHandler
 from kconsumer.fetching.session import (
     FINAL_EPOCH,
     FetchSession,
-    RequestedPartition,
-    next_epoch,
 )
 from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.metrics.registry import Metrics
@@ -86,7 +84,7 @@ class FetchManager:
         self.in_flight: dict[int, InFlightFetch] = {}  # fetches of sessions, by broker
         self._expedited: dict[int, InFlightFetch] = {}  # expedited fetches, by broker
         #: The chains and offsets of expedited fetches that were sent since the last response to another fetch.
-        self._expedited_offsets: dict[TopicPartition, tuple[FetchChain, int]] = {}
+        self.expedited_offsets: dict[TopicPartition, tuple[FetchChain, int]] = {}
         self._expedited_response = False  # an expedited fetch ended since the last poll
         self._memory = buffer.memory
         self._waits_for_memory: dict[int, float] = {}  # by broker, when memory ran out of room for a fetch (ms)
@@ -221,9 +219,10 @@ class FetchManager:
         if self._metrics is not None and self._assignment_version != self.assignment.changes.assignment_version:
             self._assignment_version = self.assignment.changes.assignment_version
             self._metrics.update_assignment()
-        self._account_drained(now)
+        self.account_drained(now)
 
-    def _account_drained(self, now: float) -> None:
+    def account_drained(self, now: float) -> None:
+        """Record the metrics of fetches that were read or dropped."""
         for fetch in self.buffer.drained():
             self._account(fetch, now)
 
@@ -250,22 +249,6 @@ class FetchManager:
         self._cycle.on_records, self._cycle.on_ended = on_records, on_ended
 
     # --- called by the cycle ---------------------------------------------------------------------------
-
-    def new_fetch(self, requested: RequestedPartition, tally: ResponseTally, size: int, now: float) -> CompletedFetch:
-        """Returns what the cycle buffers of a partition: records of `size` bytes."""
-        return CompletedFetch(
-            requested.chain, requested.offset, size=size, tally=tally, arrived_at=now, topic_id=requested.topic_id
-        )
-
-    def accepted(self, flight: InFlightFetch, now: float) -> None:
-        """Record an ordinary response to an incremental fetch."""
-        self._expedited_offsets.clear()
-        flight.broker.mark_responded(now)
-        session = flight.broker.session
-        session.epoch = next_epoch(session.epoch)
-        self._account_drained(now)
-        if self._metrics is not None:
-            self._metrics.record_response(now - flight.sent_at, 0, now)
 
     def end_flight(self, flight: InFlightFetch) -> None:
         """End a fetch without a next request, which `poll` creates."""
@@ -360,7 +343,7 @@ class FetchManager:
             return FOREVER
         for tp, chain in chains.items():
             assert chain.next_offset is not None  # else `has_room` would be False
-            self._expedited_offsets[tp] = chain, chain.next_offset
+            self.expedited_offsets[tp] = chain, chain.next_offset
         part = session.next_request(chains, (), self.planner.order, self._cluster.topic_id)
         part = part._replace(epoch=FINAL_EPOCH)  # neither starts a session nor ends one
         sent, message = build_fetch(self._config, expedited, part, max_bytes, reserved, now, max_wait_ms=0)
@@ -381,7 +364,7 @@ class FetchManager:
         requested = flight.requested.get(tp)
         if requested is not None and requested.chain is chain and requested.offset == chain.next_offset:
             return False
-        before = self._expedited_offsets.get(tp)
+        before = self.expedited_offsets.get(tp)
         return before is None or before[0] is not chain or before[1] != chain.next_offset
 
     # --- responses -------------------------------------------------------------------------------------
@@ -389,7 +372,7 @@ class FetchManager:
     def on_response(self, flight: InFlightFetch, reply: Reply) -> None:
         """Handle the end of a fetch: a response, or an error without a response."""
         del self.in_flight[flight.node.id]
-        self._expedited_offsets.clear()
+        self.expedited_offsets.clear()
         self._memory.cancel_reservation(flight.reserved)
         self._responded = True
         flight.broker.mark_responded(reply.now)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kconsumer._core.fetch_buffer import Memory
 from kconsumer._core.fetch_cycle import InFlightFetch
 from kconsumer.fetching.brokers import BackedOff, BrokerFetchState
 from kconsumer.fetching.buffer import CompletedFetch, FetchChain
-from kconsumer.fetching.memory import Memory
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchState, PartitionState
 from kconsumer.types import Node, PartitionCondition, PartitionStatus

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.fetch_buffer import Block, Memory
 from kconsumer._core.fetch_cycle import InFlightFetch
 from kconsumer._core.headers import next_fetch_offset
 from kconsumer._core.metric_events import ResponseTally
@@ -20,7 +21,6 @@ from kconsumer.error_codes import Errors
 from kconsumer.fetching.brokers import MetadataRequester
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.error_actions import ACCEPT, ERROR_ACTIONS, NAMES_LEADER, REFRESH, RESET, RETRY, fetch_error
-from kconsumer.fetching.memory import Block, Memory
 from kconsumer.fetching.read_replicas import Failed, ReadReplicas, is_leader, refusal_of
 from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES, RequestedPartition
 from kconsumer.schema.fetch import FetchPartitionData, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
@@ -167,17 +167,15 @@ class FetchResponseHandler:
             arrived_at=context.now,
             topic_id=requested.topic_id,
         )
-        fetch.attach(
-            PartitionFetch(
-                requested.chain.topic_partition,
-                records,
-                offset,
-                check_crcs=self._config.check_crcs,
-                read_committed=self._config.read_committed,
-                aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
-                on_decompressed=partial(self._buffer.unpack, fetch),
-                batch_limit=self._config.decompressed_batch_max_bytes or 0,
-            )
+        fetch.data = PartitionFetch(
+            requested.chain.topic_partition,
+            records,
+            offset,
+            check_crcs=self._config.check_crcs,
+            read_committed=self._config.read_committed,
+            aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
+            on_decompressed=partial(self._buffer.unpack, fetch),
+            batch_limit=self._config.decompressed_batch_max_bytes or 0,
         )
         next_offset = next_fetch_offset(records)
         context.tally.expect()

@@ -226,5 +226,5 @@ def test_pausing_again_and_again_leaves_no_turns_behind() -> None:
         buffer.set_aside_paused(a)
         a.state.resume()
         buffer.restore_paused()
-    assert len(buffer._turns) < 200
+    assert len(buffer.turns) < 200
     assert kept == drain(buffer)[1:]

@@ -230,7 +230,7 @@ class Fetching(RuleBasedStateMachine):
             "only what was kept is the caller's"
         )
         manager = self.harness.manager
-        flights = [*manager._in_flight.values(), *manager._expedited.values()]
+        flights = [*manager.in_flight.values(), *manager._expedited.values()]
         assert memory.reserved == sum(flight.reserved for flight in flights)
 
     @invariant()

@@ -371,7 +371,7 @@ def test_apis_without_a_throttle_time_are_read(peer: Peer) -> None:
 def test_correlation_ids_wrap_before_those_kept_for_logins(peer: Peer) -> None:
     """After correlation id 2**31 - 8 comes 0, because higher ones are reserved for logins."""
     peer.negotiate()
-    peer.connection._next_correlation_id = 2**31 - 9
+    peer.connection.next_correlation_id = 2**31 - 9
     peer.send(METADATA)
     peer.send(METADATA)
     assert [2**31 - 9, 0] == [request.correlation_id for request in peer.requests()]
