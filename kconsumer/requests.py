@@ -7,7 +7,7 @@ the import slower.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from kconsumer.errors import KafkaError
 from kconsumer.schema.dsl import Api

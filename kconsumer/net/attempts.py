@@ -162,6 +162,14 @@ class ConnectionAttempts(ABC):
     def slow_at(self) -> float:
         """When a warning is due because the broker is awaited (ms)."""
 
+    @abstractmethod
+    def may_send(self, now: float) -> bool:
+        """Returns whether a request may be sent now."""
+
+    @abstractmethod
+    def exchanged(self, latency_ms: float, now: float) -> None:
+        """Record the response to a request that its exchange has handled."""
+
     # --- state ---
 
     @property

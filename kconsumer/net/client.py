@@ -84,6 +84,7 @@ class NetworkClient:
         self.flush = self._loop.flush
         self.idle = self._loop.idle
         self.wakeup = self._loop.waker.wake  # any thread or signal handler may call this
+        self.end_poll = self._loop.connection_changed  # lets the running `poll` return; its own thread calls this
         self._credentials = self._make_credentials() if config.security_protocol.startswith("SASL") else None
         self._cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}

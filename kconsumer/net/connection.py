@@ -28,7 +28,7 @@ import random
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kconsumer import errors
 from kconsumer._core.codec import decode_response, encode_request

@@ -175,7 +175,7 @@ class ConnectionLoop:
         self.next_timer = min(self.next_timer, due)
 
     def connection_changed(self) -> None:
-        """Let `poll` return, because a connection is ready or lost."""
+        """Let `poll` return, because a connection is ready or lost, or an exchange has changed the state."""
         self.changed = True
 
     def require_rebootstrap(self) -> None:
