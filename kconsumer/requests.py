@@ -49,6 +49,10 @@ class Exchange(Protocol):
         """
         ...
 
+    def notify(self) -> None:
+        """Notify those who wait for what `receive` has handled. Called after the next request was sent."""
+        ...
+
 
 class UnsentRequest:
     """A request that a manager has created, for the engine to send."""

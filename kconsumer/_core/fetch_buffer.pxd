@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t
 
 from kconsumer._core.fetch cimport PartitionFetch
+from kconsumer._core.metric_events cimport FetchEvents
 
 
 cdef class Memory:
@@ -79,6 +80,7 @@ cdef class BufferQueue:
 
     cpdef int append(self, CompletedFetch fetch, object next_offset) except -1
     cpdef int clear_error(self, BufferedChain chain) except -1
+    cpdef int account(self, FetchEvents events, double now) except -1
     cpdef CompletedFetch peek(self)
     cpdef int pop(self, CompletedFetch fetch) except -1
     cpdef bint has_data(self) except -1

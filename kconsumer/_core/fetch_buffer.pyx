@@ -15,6 +15,8 @@ from weakref import ref
 
 from libc.stdint cimport int64_t
 
+from kconsumer._core.metric_events cimport FetchEvents
+
 MEMORY_SHARES = 4
 DEFAULT_MAX_BATCH = 1 << 20
 
@@ -308,7 +310,7 @@ cdef class BufferQueue:
         self.waiting = 0        # fetches whose `in_turn_queue` is True
         self.paused = {}        # chains of paused partitions
         self.current = None     # the fetch that is being read
-        self.finished = []      # fetches read or dropped since the last call of `drained`
+        self.finished = []      # fetches read or dropped since the last call of `account`
         self.buffered = 0          # the size of all buffered fetches
         self.error = None       # the error that the next collect raises
 
@@ -370,10 +372,19 @@ cdef class BufferQueue:
         dirty, self.dirty = self.dirty, {}
         return dirty
 
-    def drained(self):
-        """Returns the fetches that were read or dropped since the last call."""
-        drained, self.finished = self.finished, []
-        return drained
+    cpdef int account(self, FetchEvents events, double now) except -1:
+        """Record the metrics of the fetches that were read or dropped since the last call. `events` may be None."""
+        cdef CompletedFetch fetch
+        finished, self.finished = self.finished, []
+        if events is None:
+            return 0
+        for fetch in finished:
+            tally = fetch.tally
+            if tally is not None:
+                tally.add(fetch.chain.topic_partition.topic, fetch.record_bytes, fetch.records)
+                if tally.unread == 0:
+                    events.record_drained(tally, now)
+        return 0
 
     def fail(self, error):
         """Store an error that the next call of `Collector.collect` raises."""

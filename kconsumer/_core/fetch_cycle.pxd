@@ -28,6 +28,8 @@ cdef class InFlightFetch:
     cdef readonly Py_ssize_t active_brokers
     cdef Py_ssize_t partitions               # of the broker, when the request was created
     cdef FetchCycle cycle
+    cdef bint ended                          # the last response had no next request
+    cdef bint has_records                    # the last response had records
     cdef object key                          # the connection of `head` and `tail`; None: they were not created yet
     cdef bytes head                          # the bytes of a request before its topics, and after them
     cdef bytes tail

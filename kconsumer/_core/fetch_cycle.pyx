@@ -156,6 +156,13 @@ cdef class InFlightFetch:
             return None
         return self.cycle.respond(self, connection, entry, frame, now)
 
+    def notify(self):
+        """Notify those who wait for what `receive` has handled. Called after the next request was sent."""
+        if self.ended:
+            self.cycle.on_ended()
+        if self.has_records:
+            self.cycle.on_records()
+
     def __repr__(self):
         return f"<InFlightFetch of {len(self.requested)} partitions from {self.node}, at most {self.max_bytes} bytes>"
 
@@ -192,10 +199,7 @@ cdef class FetchCycle:
                 flight.sent_at = now
             else:
                 self.manager.end_flight(flight)
-        if changes is None:
-            self.on_ended()
-        if count:
-            self.on_records()
+        flight.ended, flight.has_records = changes is None, count > 0
         return request
 
     cdef list find(self, InFlightFetch flight, ResponseRow* rows, int count, Frame frame, double now):
@@ -282,7 +286,7 @@ cdef class FetchCycle:
             manager.assignment.move_to_end(tp)
             buffer.append(fetch, end)
         if buffer.finished:
-            manager.account_drained(now)
+            buffer.account(self.events, now)
         return 0
 
     cdef list changes(self, InFlightFetch flight, object connection, double now):
@@ -326,7 +330,10 @@ cdef class FetchCycle:
             requested.offset = chain.next_offset
         for tp in [tp for tp in buffer.dirty if tp in chains]:
             del buffer.dirty[tp]
-        planner.mark_sent(broker)
+        if planner.active_brokers > 1:
+            planner.mark_sent(broker)
+        else:
+            broker.changed.clear()
         return changed
 
 

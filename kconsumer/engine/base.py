@@ -129,13 +129,15 @@ class Engine(ClientEngine):
             driver.raise_wakeup()
         if driver.has_urgent_io:
             driver.yield_to_network(timeout_ms)
+        has_data = parts.buffer.has_data()
+        due = driver.next_manager_poll if has_data else driver.managers_due
         # True if no manager has to be polled now.
-        quiet = now < driver.next_manager_poll and (parts.group is None or self._group_idle())
+        quiet = now < due and (parts.group is None or self._group_idle())
         self._quiet = quiet
         if quiet:
             if parts.group is not None:
                 parts.group.heartbeat.poll_started(now)
-            if parts.buffer.has_data():
+            if has_data:
                 self._quick_poll(now)
                 records = self._collect(max_records, max_bytes)
                 if records is not None:
@@ -178,7 +180,7 @@ class Engine(ClientEngine):
         If the wait ends without records, returns the result of `_poll_full`.
         """
         driver = self.driver
-        yield Wait(min(timer.deadline, driver.next_manager_poll), managers=False)
+        yield Wait(min(timer.deadline, driver.managers_due), managers=False)
         if not driver.wakeup_requested and self.components.buffer.has_data() and self._group_idle():
             self._metrics.wait_ended(self._clock.now())
             records = self._collect(max_records, max_bytes)

@@ -58,6 +58,9 @@ class ClassicDriver(Driver):
             if telemetry.due - now < wait_ms:
                 wait_ms = telemetry.due - now if telemetry.due > now else 0.0
             has_data = fetching and parts.buffer.has_data()
+            if fetching and may_join:
+                commit_due = FOREVER if group is None else group.commits.auto_commit_due
+                self._managers_due = min(now + wait_ms, commit_due), parts.dispatcher.ended
             self.next_manager_poll = now + min(
                 max(wait_ms, 1.0), BUFFERED_POLL_INTERVAL_MS if has_data else MAX_MANAGER_POLL_INTERVAL_MS
             )
@@ -71,11 +74,13 @@ class ClassicDriver(Driver):
 
     def wait_for_activity(self, timeout_ms: float) -> bool:
         """Run the network for at most `timeout_ms`, without polling managers. Returns True if a request ended."""
-        self._check_open()
-        if self._components.turnstile.taken:
-            self._components.turnstile.wait()
-        with self._components.changing():
-            return self._components.dispatcher.step(min(timeout_ms, MAX_WAIT_MS))
+        parts = self._components
+        if parts.closed:
+            self._check_open()
+        if parts.turnstile.taken:
+            parts.turnstile.wait()
+        with parts.changing():
+            return parts.dispatcher.step(timeout_ms if timeout_ms < MAX_WAIT_MS else MAX_WAIT_MS)
 
     def idle(self) -> bool:
         """Returns True if nothing has arrived. Changes no state, so a signal handler may run meanwhile."""
@@ -85,7 +90,7 @@ class ClassicDriver(Driver):
 
     def yield_to_network(self, timeout_ms: float) -> None:
         """Make the running poll() run the network before it returns records."""
-        self.next_manager_poll = 0.0
+        self.request_manager_poll()
 
     def flush_managers(self, *managers: RequestManager) -> None:
         """Poll these managers now, and send their requests."""

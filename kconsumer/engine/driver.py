@@ -35,7 +35,8 @@ class Driver(ABC):
     leave_wait_ms = 0.0  # ms that unsubscribe() waits for the response to LeaveGroup
 
     def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
-        self.next_manager_poll = 0.0  # ms; before this time poll() need not poll the managers
+        self.next_manager_poll = 0.0  # ms; before this time a poll() that finds data need not poll the managers
+        self._managers_due = 0.0, -1  # see `managers_due`: a time (ms), and the requests that had ended before
         self.wakeup_requested = False  # wakeup() was called
         self.wakeup_enabled = True  # a requested wakeup raises WakeupError; False while close() runs
         self._components = parts
@@ -160,6 +161,16 @@ class Driver(ABC):
     def request_manager_poll(self) -> None:
         """Make the next poll() poll all managers."""
         self.next_manager_poll = 0.0
+        self._managers_due = 0.0, -1
+
+    @property
+    def managers_due(self) -> float:
+        """The time (ms) at which poll() must poll the managers, although it only waits for records.
+
+        If a request has ended since all managers were polled, this is `next_manager_poll`.
+        """
+        due, ended = self._managers_due
+        return due if ended == self._components.dispatcher.ended else self.next_manager_poll
 
     def _check_open(self) -> None:
         """Raise StateError if a signal handler or a callback has closed the consumer during this call."""
@@ -174,8 +185,11 @@ class Driver(ABC):
         A signal ends the wait. Its handler runs before this method returns. Raises StateError if a handler or a
         callback has closed the consumer.
         """
-        timeout_ms = max(0.0, wait.deadline - self._clock.now())
-        self._check_open()
+        timeout_ms = wait.deadline - self._clock.now()
+        if timeout_ms < 0:
+            timeout_ms = 0.0
+        if self._components.closed:
+            self._check_open()
         holds = SIGNALS.hold(self._components.end_wait)
         try:
             SIGNALS.refresh()
@@ -187,7 +201,8 @@ class Driver(ABC):
         finally:
             if holds:
                 SIGNALS.release()
-        self._check_open()
+        if self._components.closed:
+            self._check_open()
 
     def timeout_error(
         self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None

@@ -37,6 +37,8 @@ from kconsumer.types import TopicPartition
 log = get_logger(__name__)
 
 IDLE = ApplicationEvent(active=False)
+MAX_EVENT_INTERVAL_MS = 1000.0
+"""How often (ms) a poll that only waits for records tells the network thread, so that this continues to fetch."""
 YIELD_MS = 1.0  # how long one thread releases the GIL for urgent work of the other
 
 
@@ -103,6 +105,9 @@ class ThreadedDriver(Driver):
             self._events.put(event, now)
             self._components.client.wakeup()
             self.next_manager_poll = now + MAX_MANAGER_POLL_INTERVAL_MS
+            group = self._components.group
+            commit_due = FOREVER if group is None else group.commits.auto_commit_due
+            self._managers_due = min(now + MAX_EVENT_INTERVAL_MS, commit_due), self._components.dispatcher.ended
         if self.wakeup_requested and self.wakeup_enabled:
             return 0.0
         # Only a poll runs callbacks. Other calls would poll without waiting until they end, and block an event loop.

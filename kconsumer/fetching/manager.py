@@ -33,7 +33,7 @@ from kconsumer.config.option_groups import FetchConfig
 from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, error_for
 from kconsumer.fetching.brokers import BrokerFetchState, FetchPlanner, MetadataRequester, has_room
-from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
+from kconsumer.fetching.buffer import FetchBuffer, FetchChain
 from kconsumer.fetching.metrics import FetchMetrics
 from kconsumer.fetching.partition_status import SLOW_RESPONSE_MS, FetchContext, NodeFailure
 from kconsumer.fetching.read_replicas import Failed
@@ -109,11 +109,9 @@ class FetchManager:
         backoff does not count, so the engine must always call `poll` before it waits.
         """
         planner = self.planner
-        return (
-            planner.changed
-            or self._expedited_response
-            or ((self._responded or planner.buffer_changed) and len(self.in_flight) < planner.active_brokers)
-        )
+        if len(self.in_flight) < planner.active_brokers and (self._responded or planner.buffer_changed):
+            return True
+        return self._expedited_response or planner.changed
 
     def poll(self, now: float) -> PollResult:
         """Returns the fetch requests to send now."""
@@ -219,12 +217,7 @@ class FetchManager:
         if self._metrics is not None and self._assignment_version != self.assignment.changes.assignment_version:
             self._assignment_version = self.assignment.changes.assignment_version
             self._metrics.update_assignment()
-        self.account_drained(now)
-
-    def account_drained(self, now: float) -> None:
-        """Record the metrics of fetches that were read or dropped."""
-        for fetch in self.buffer.drained():
-            self._account(fetch, now)
+        self.buffer.account(self.events, now)
 
     @property
     def steady(self) -> bool:
@@ -260,15 +253,6 @@ class FetchManager:
         """Publish the lag and lead of a partition."""
         if self._metrics is not None:
             self._metrics.add_partitions([tp])
-
-    def _account(self, fetch: CompletedFetch, now: float) -> None:
-        """Record the metrics of a fetched partition that was read or dropped."""
-        tally = fetch.tally
-        if self._metrics is None or tally is None:
-            return
-        tally.add(fetch.chain.topic_partition.topic, fetch.record_bytes, fetch.records)
-        if tally.unread == 0:
-            self._metrics.record_drained(tally, now)
 
     def _max_bytes(self, broker: BrokerFetchState, active_brokers: int) -> int:
         """Returns the maximum number of bytes to request from a broker."""

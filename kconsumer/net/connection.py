@@ -45,7 +45,7 @@ from kconsumer.net.preamble import PREAMBLE_BYTES, check_first_bytes
 from kconsumer.net.sasl.session import Session
 from kconsumer.net.states import TRANSITIONS, ConnectionState
 from kconsumer.net.versions import common_version, lower_version
-from kconsumer.requests import Ended, Reply, UnsentRequest
+from kconsumer.requests import Ended, Exchange, Reply, UnsentRequest
 from kconsumer.schema import API_VERSIONS
 from kconsumer.schema.dsl import Api
 from kconsumer.transitions import checked_transition
@@ -146,6 +146,7 @@ class Connection:
         self._sent_in_part = 0  # bytes of the first request in `outgoing` that `sent` has removed
         self.next_correlation_id = 0
         self.owner: Owner | None = None  # the NodeConnection
+        self.exchanged_by: Exchange | None = None  # has handled a response, and must notify those who wait for it
         self._next_login_id = _LOGIN_CORRELATION_IDS
         self.session = Session(new_authenticator, rng or random.Random())
         self.has_served_request = False  # the broker has responded to a request that is not the connection's own
@@ -354,8 +355,9 @@ class Connection:
 
     def _exchanged(self, entry: InFlight, following: bytes, now: float) -> None:
         """End a request whose response its exchange has handled. If `following` is not empty, send it next."""
+        assert entry.request is not None
         self.entries.popleft()
-        self.has_served_request = True
+        self.has_served_request, self.exchanged_by = True, entry.request.exchange
         if self.owner is not None:
             self.owner.exchanged(now - entry.sent_at, now)
         if following:

@@ -78,6 +78,14 @@ class NodeConnection(ConnectionAttempts):
             and len(connection.entries) < MAX_IN_FLIGHT
         )
 
+    def _after_exchange(self, connection: Connection, now: float) -> None:
+        """Send the next request of an exchange, and then notify those who wait for what it has received."""
+        exchange, connection.exchanged_by = connection.exchanged_by, None
+        if connection.outgoing and self.connection is connection:
+            self.write(now)
+        assert exchange is not None
+        exchange.notify()
+
     def exchanged(self, latency_ms: float, now: float) -> None:
         """Record the response to a request that its exchange has handled, in metrics."""
         if self._loop.metrics is not None:
@@ -197,8 +205,8 @@ class NodeConnection(ConnectionAttempts):
         if count == 0:
             self.disconnect(self._explain_close(connection), now)
             return
-        if connection.outgoing and self.connection is connection:  # an exchange has created the next request
-            self.write(now)
+        if connection.exchanged_by is not None:
+            self._after_exchange(connection, now)
         if connection.throttle_ms:  # nothing is sent for this time (KIP-219)
             self.throttled_until = max(self.throttled_until, now + connection.take_throttle())
         if before is not READY:

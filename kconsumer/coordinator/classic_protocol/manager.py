@@ -105,7 +105,9 @@ class ClassicMembership(Membership[Member]):
     @property
     def idle(self) -> bool:
         """True if the member is stable and has nothing to do, so that calling `poll` would have no effect."""
-        return self._settled and not self._steps and not self._must_describe
+        if self._member.state is not MemberState.STABLE or self._must_describe or self._steps:
+            return False
+        return self._rejoin_not_needed()
 
     def take_error(self) -> KafkaError | None:
         """Returns the error of the rebalance that the consumer's `poll` must raise, or None. Each is returned once.

@@ -164,14 +164,15 @@ def test_settled_lists_read_and_dropped_once() -> None:
     """Each fetch that is read to its end or dropped is reported once, with its partition."""
     buffer = FetchBuffer(1000)
     a, b = chain(buffer, A), chain(buffer, B)
-    buffer.drained()
+    buffer.account(None, 0.0)
     buffer.take_dirty()
     read, dropped = add(buffer, a, 0, 5), add(buffer, b, 0, 5)
     buffer.peek()
     buffer.pop(read)
     buffer.drop(b)
-    assert [read, dropped] == buffer.drained()
-    assert [] == buffer.drained()
+    assert [read, dropped] == buffer.finished
+    buffer.account(None, 0.0)
+    assert [] == buffer.finished
     assert [A, B] == list(buffer.take_dirty())
     assert {} == buffer.take_dirty()
 
@@ -196,7 +197,7 @@ def test_error_is_replaced_by_the_next_response() -> None:
     assert (1, second, 5) == (a.pending_fetches, a.error, a.next_offset)
     good = add(buffer, a, 5, 9)
     assert (2, None) == (a.pending_fetches, a.error)
-    assert [first, second] == buffer.drained()
+    assert [first, second] == buffer.finished
     assert good is drain(buffer)[-1]
 
 
