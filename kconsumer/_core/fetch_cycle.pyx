@@ -208,7 +208,7 @@ cdef class FetchCycle:
         cdef int index
         cdef ResponseRow* row
         cdef Py_ssize_t size
-        cdef set seen = set()
+        cdef dict seen = {}
         cdef list found = []
         cdef Slice records
         tally = ResponseTally()
@@ -224,7 +224,11 @@ cdef class FetchCycle:
             requested = flight.requested.get(tp)
             if requested is None or tp in seen or not is_continued(buffer, tp, requested, node_id):
                 return None
-            seen.add(tp)
+            seen[tp] = requested
+        # A fetch and its data refer to each other, so nothing is created before the whole response is known to be
+        # ordinary.
+        for index, (tp, requested) in enumerate(seen.items()):
+            row = &rows[index]
             size = row.records.end - row.records.p
             if not size:
                 found.append((requested, None, None))
@@ -308,20 +312,24 @@ cdef class FetchCycle:
             or planner.active_brokers != flight.active_brokers
             or memory.reserve_for(flight.max_bytes) != flight.reserved
             or memory.room_bytes() < 0
+            or now >= manager.continue_until
+            or planner.next_change <= now
             or not manager.steady
             or not connection.may_continue(now)
         ):
             return None
-        for tp in [*broker.changed, *buffer.dirty]:
+        for tp in {**broker.changed, **buffer.dirty}:
             chain = chains.get(tp)
             if chain is None:
                 if tp in broker.changed:
                     return None
                 continue
             requested = requested_partitions.get(tp)
-            if requested is None or requested.chain is not chain or not has_room(chain):
+            if requested is None or requested.chain is not chain or buffer.chains.get(tp) is not chain:
                 return None
-            if requested.leader is not chain.leader:
+            if requested.leader is not chain.leader or not has_room(chain):
+                return None
+            if tp in broker.changed and requested.topic_id != manager.topic_id(tp.topic):
                 return None
             if requested.offset != chain.next_offset:
                 changed.append(requested)

@@ -92,6 +92,8 @@ class FetchManager:
         self._responded = False  # a fetch of a session ended since the last poll
         self._assignment_version = -1
         self._cycle: FetchCycle | None = None  # see `use_cycle`
+        #: The time (ms) from which on the cycle sends no fetch, because the user no longer polls.
+        self.continue_until = 0.0
 
     # --- called by the engine --------------------------------------------------------------------------
 
@@ -242,6 +244,10 @@ class FetchManager:
         self._cycle.on_records, self._cycle.on_ended = on_records, on_ended
 
     # --- called by the cycle ---------------------------------------------------------------------------
+
+    def topic_id(self, topic: str) -> bytes | None:
+        """Returns the id of a topic, or None if it is unknown."""
+        return self._cluster.topic_id(topic)
 
     def end_flight(self, flight: InFlightFetch) -> None:
         """End a fetch without a next request, which `poll` creates."""
