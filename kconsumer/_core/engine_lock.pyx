@@ -1,5 +1,8 @@
-"""The engine's lock. A thread that holds it runs no signal handler: a handler that waits for another thread, as
-`commit()` does, would wait for ever if that thread needs the lock.
+"""The engine's lock, and the context managers of what happens under it: `Section` changes the state, and `Waiting`
+releases the lock while a thread waits for the network.
+
+A thread that holds the lock runs no signal handler: a handler that waits for another thread, as `commit()` does, would
+wait for ever if that thread needs the lock.
 """
 
 cimport cython
@@ -9,8 +12,17 @@ from kconsumer._core.held_handlers cimport HeldHandlers
 import os
 import sys
 
-from kconsumer.errors import ForkedConsumerError
+from kconsumer.errors import ForkedConsumerError, KafkaError
 
+
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident()
+
+
+EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
+"""Argument checks and managers raise these errors only before they change any state."""
+
+cdef tuple expected = EXPECTED
 
 cdef long forks = 0     # how often this process and its parents have forked
 
@@ -95,3 +107,100 @@ cdef class EngineLock:
 
     def _is_owned(self):
         return self.inner._is_owned()
+
+
+cdef class Step:
+    """Records whether a thread is changing the state of an engine.
+
+    `unfinished` is True during a change. It stays True if an exception ends the change in the middle, because the state
+    may then be inconsistent. Examples are a MemoryError, an exception set with PyThreadState_SetAsyncExc, and an
+    exception raised by a signal handler that is not deferred. `shared_by` is the id of the thread that holds the lock
+    for a shared call (see `engine/shared_calls.py`), or 0. `waiting` is True while the thread inside a call waits for
+    the network: it does not hold the lock then, but no other thread may use the network.
+    """
+
+    cdef public bint unfinished
+    cdef public bint waiting
+    cdef public unsigned long shared_by
+
+    def begin(self):
+        """Mark the beginning of a change."""
+        self.unfinished = True
+
+    def begin_shared(self):
+        """Mark the calling thread as the one that holds the lock for a shared call."""
+        self.shared_by = PyThread_get_thread_ident()
+
+    def end_shared(self):
+        """Undo `begin_shared`."""
+        self.shared_by = 0
+
+    def end(self):
+        """Mark the end of a change, after which the state is consistent."""
+        self.unfinished = False
+
+
+@cython.final
+cdef class Section:
+    """A context manager that holds the engine's lock and defers signal handlers. Sections may be nested.
+
+    If the body raises an exception that is not in EXPECTED, the change may be incomplete. `Step.unfinished` then stays
+    set, and every later call except close() raises StateError.
+    """
+
+    cdef object parts
+    cdef HeldHandlers signals
+    cdef bint holds
+    cdef bint nested
+
+    def __init__(self, parts, HeldHandlers signals not None):
+        self.parts, self.signals = parts, signals
+
+    def __enter__(self):
+        parts = self.parts
+        cdef Step step = parts.step
+        self.holds = self.signals.hold_all(parts.end_wait)
+        # Set before the lock is acquired. If an asynchronous exception hits between the acquisition and the body,
+        # the lock stays acquired. Later calls then raise StateError, and close() releases the lock.
+        # A shared call holds the lock already. The thread that polls may have set the flag, and wait for the lock: then
+        # the flag belongs to that thread, and is not changed here.
+        self.nested = step.unfinished or (step.shared_by != 0 and step.shared_by == PyThread_get_thread_ident())
+        if not self.nested:
+            step.unfinished = True
+        parts.lock.acquire()
+        parts.changes.set_now(parts.clock.now())
+
+    def __exit__(self, kind, error, trace):
+        parts = self.parts
+        if not self.nested and (kind is None or issubclass(kind, expected)):
+            (<Step> parts.step).unfinished = False
+        parts.lock.release()
+        if parts.user_calls.waiting:
+            parts.user_calls.run()
+        if self.holds:
+            self.signals.release()
+
+
+@cython.final
+cdef class Waiting:
+    """A context manager for a wait inside a section. It releases the lock, and keeps signal handlers deferred.
+
+    The thread must hold the lock exactly once, and the state must be consistent. An exception that ends the wait, such
+    as one set with PyThreadState_SetAsyncExc, leaves it consistent.
+    """
+
+    cdef EngineLock lock
+    cdef Step step
+
+    def __init__(self, EngineLock lock not None, Step step not None):
+        self.lock, self.step = lock, step
+
+    def __enter__(self):
+        self.step.waiting = True
+        self.step.unfinished = False
+        self.lock.release()
+
+    def __exit__(self, kind, error, trace):
+        self.lock.acquire()
+        self.step.waiting = False
+        self.step.unfinished = kind is None

@@ -7,9 +7,8 @@ import threading
 from asyncio.events import _get_running_loop
 from collections.abc import Callable
 
-from kconsumer._core.engine_lock import fork_count
+from kconsumer._core.engine_lock import Step, fork_count
 from kconsumer.engine.access_guard import AccessGuard
-from kconsumer.engine.section import Step
 from kconsumer.errors import ConcurrentAccessError
 
 

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from kconsumer._core.engine_lock import fork_count
+from kconsumer._core.engine_lock import Step, fork_count
 from kconsumer.deferred_signals import SIGNALS
-from kconsumer.engine.section import Step
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
 
 P = ParamSpec("P")

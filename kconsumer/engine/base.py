@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from kconsumer._core.engine_lock import fork_count
+from kconsumer._core.engine_lock import EXPECTED, fork_count
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
@@ -31,7 +31,7 @@ from kconsumer.engine.environment import Environment
 from kconsumer.engine.interceptors import Interceptors
 from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.operations import Operations
-from kconsumer.engine.section import EXPECTED, Unlocked
+from kconsumer.engine.section import Unlocked
 from kconsumer.engine.status import StatusView
 from kconsumer.engine.waiting import AT_ONCE, Operation, Wait, run
 from kconsumer.errors import ForkedConsumerError, StateError

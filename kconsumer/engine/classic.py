@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from kconsumer._core.engine_lock import Waiting
 from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import ClientComponents, Group
@@ -31,6 +32,7 @@ class ClassicDriver(Driver):
         super().__init__(parts, callbacks)
         self._thread: HeartbeatThread | None = None
         parts.use_fetch_cycle(parts.client.end_poll, parts.client.end_poll)
+        parts.client.wait_inside(Waiting(parts.lock, parts.step))
         parts.client.limit_waits(parts.environment.max_wait_ms)
 
     def _step(self, wait: Wait, timeout_ms: float) -> None:
@@ -175,6 +177,8 @@ class ClassicDriver(Driver):
         if not parts.lock.acquire(blocking=False):
             return max(retry_ms, busy_ms)
         try:
+            if parts.step.waiting:  # the calling thread uses the network
+                return max(retry_ms, busy_ms)
             return FOREVER if parts.closed or parts.step.unfinished else step(now)
         except KafkaError as error:
             self._failure = error

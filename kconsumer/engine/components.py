@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kconsumer._core.engine_lock import EngineLock
+from kconsumer._core.engine_lock import EngineLock, Section, Step
 from kconsumer.assignors import Assignor
 from kconsumer.config.option_groups import (
     CommitConfig,
@@ -37,7 +37,7 @@ from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.metrics import add_app_info
-from kconsumer.engine.section import Section, Step, Turnstile
+from kconsumer.engine.section import Turnstile
 from kconsumer.errors import KafkaError
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
@@ -213,7 +213,7 @@ class ClientComponents(ABC):
 
     def changing(self) -> Section:
         """Returns a context manager that holds the lock while the calling thread changes the state."""
-        return Section(self)
+        return Section(self, SIGNALS)
 
     def use_fetch_cycle(self, on_records: Callable[[], object], on_ended: Callable[[], object]) -> None:
         """Let ordinary responses to fetches be handled where they are received, if this client has such fetches."""

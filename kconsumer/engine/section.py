@@ -1,57 +1,16 @@
-"""Context managers for changes of an engine's state: `Section` holds the lock, `Unlocked` releases it for user code."""
+"""`Unlocked` releases the lock for user code. `Turnstile` lets another thread acquire it first."""
 
 from __future__ import annotations
 
-from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from kconsumer.deferred_signals import SIGNALS, HandlersRunning
-from kconsumer.errors import KafkaError
+from kconsumer.deferred_signals import HandlersRunning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kconsumer.clock import Clock
+    from kconsumer._core.engine_lock import Step
     from kconsumer.deferred_calls import DeferredCalls
     from kconsumer.engine.environment import Lock, ReentrantLock
-    from kconsumer.state.changes import ChangeLog
-    from kconsumer.state.partition import PartitionState
-
-EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
-"""Argument checks and managers raise these errors only before they change any state."""
-
-
-class Step:
-    """Records whether a thread is changing the state of an engine.
-
-    `unfinished` is True during a change. It stays True if an exception ends the change in the middle, because the state
-    may then be inconsistent. Examples are a MemoryError, an exception set with PyThreadState_SetAsyncExc, and an
-    exception raised by a signal handler that is not deferred.
-    """
-
-    __slots__ = ("shared_by", "unfinished")
-
-    def __init__(self) -> None:
-        self.unfinished = False
-        self.shared_by = 0  # the id of the thread that holds the lock for a shared call, see `shared_calls.py`; 0: none
-
-    def begin(self) -> None:
-        """Mark the beginning of a change."""
-        self.unfinished = True
-
-    def begin_shared(self) -> None:
-        """Mark the calling thread as the one that holds the lock for a shared call."""
-        self.shared_by = get_ident()
-
-    def end_shared(self) -> None:
-        """Undo `begin_shared`."""
-        self.shared_by = 0
-
-    def end(self) -> None:
-        """Mark the end of a change, after which the state is consistent."""
-        self.unfinished = False
-
 
 MAX_TURN_S = 1.0
 """How long a thread waits at a turnstile for the thread that has taken it."""
@@ -88,56 +47,14 @@ class Turnstile:
 
 
 class Guarded(Protocol):
-    """The components of a client that a section uses."""
+    """The components of a client that `Unlocked` uses."""
 
     step: Step
-    clock: Clock
-    changes: ChangeLog[PartitionState]
-    end_wait: Callable[[], None]
     user_calls: DeferredCalls
 
     @property
     def lock(self) -> ReentrantLock:
         """The engine's lock."""
-
-
-class Section:
-    """A context manager that holds the engine's lock and defers signal handlers. Sections may be nested.
-
-    If the body raises an exception that is not in EXPECTED, the change may be incomplete. `Step.unfinished` then stays
-    set, and every later call except close() raises StateError.
-    """
-
-    __slots__ = ("_holds", "_nested", "_parts")
-
-    def __init__(self, parts: Guarded) -> None:
-        self._parts = parts
-
-    def __enter__(self) -> None:
-        parts = self._parts
-        self._holds = SIGNALS.hold_all(parts.end_wait)
-        # Set before the lock is acquired. If an asynchronous exception hits between the acquisition and the body,
-        # the lock stays acquired. Later calls then raise StateError, and close() releases the lock.
-        # A shared call holds the lock already. The thread that polls may have set the flag, and wait for the lock: then
-        # the flag belongs to that thread, and is not changed here.
-        step = parts.step
-        self._nested = step.unfinished or (step.shared_by != 0 and step.shared_by == get_ident())
-        if not self._nested:
-            step.unfinished = True
-        parts.lock.acquire()
-        parts.changes.set_now(parts.clock.now())
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        parts = self._parts
-        if not self._nested and (kind is None or issubclass(kind, EXPECTED)):
-            parts.step.unfinished = False
-        parts.lock.release()
-        if parts.user_calls.waiting:
-            parts.user_calls.run()
-        if self._holds:
-            SIGNALS.release()
 
 
 class Unlocked:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
+from kconsumer._core.engine_lock import EXPECTED
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.access_guard import AccessGuard, guarded
-from kconsumer.engine.section import EXPECTED
 from kconsumer.errors import StateError
 
 if TYPE_CHECKING:

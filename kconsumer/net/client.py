@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import selectors
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._version import VERSION
@@ -375,6 +376,10 @@ class NetworkClient:
         return node.connection.negotiated(api, min_version, max_version)
 
     # --- the loop ---
+
+    def wait_inside(self, waiting: AbstractContextManager[object] | None) -> None:
+        """Let `poll` wait inside a context manager, which releases the lock of its caller."""
+        self._loop.wait_inside(waiting)
 
     def limit_waits(self, max_wait_ms: float) -> None:
         """Divide longer waits of `poll` (ms), see `Environment.max_wait_ms`."""

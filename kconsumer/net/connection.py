@@ -365,7 +365,7 @@ class Connection:
             self._advance_correlation_id()
             self.entries.append(entry)
             self.outgoing.append(following)
-        if following and len(self.entries) == 1 and self._authenticator is None:
+        if following and len(self.entries) == 1 and self.session.authenticator is None:
             self.next_deadline = entry.deadline
         else:
             self._find_deadline()
@@ -373,7 +373,7 @@ class Connection:
     def may_continue(self, now: float) -> bool:
         """Returns whether the next request of an exchange may be sent now."""
         owner = self.owner
-        return owner is not None and not self.outgoing and now < self.reauth_at and owner.may_send(now)
+        return owner is not None and not self.outgoing and now < self.session.renew_at and owner.may_send(now)
 
     def encode(self, api: Api, version: int, message: Any) -> bytes:
         """Returns the bytes of a request with the correlation id 0. Changes no state."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from kconsumer.clock import Clock
@@ -88,6 +89,7 @@ class ConnectionLoop:
         self.next_timer = FOREVER  # when the next timeout passes, or earlier; never later
         self._clock = clock
         self._max_wait_ms = FOREVER  # see `limit_waits`
+        self._waiting: AbstractContextManager[object] | None = None  # see `wait_inside`
         self._entered_at = 0.0  # when `poll` was called last
 
     @property
@@ -124,7 +126,11 @@ class ConnectionLoop:
             elif wait_ms > self._max_wait_ms:
                 wait_ms = self._max_wait_ms
             selector = self.interest.selector or self.open()  # it may have been replaced in the last round
-            found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
+            if wait_ms > 0 and self._waiting is not None:
+                with self._waiting:
+                    found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
+            else:
+                found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
             woken = self._clock.now()
             for key, mask in found:
                 if key.data is None:
@@ -210,6 +216,10 @@ class ConnectionLoop:
             if self.closed:
                 return False
             raise
+
+    def wait_inside(self, waiting: AbstractContextManager[object] | None) -> None:
+        """Let `poll` wait inside a context manager, which releases the lock of its caller."""
+        self._waiting = waiting
 
     def limit_waits(self, max_wait_ms: float) -> None:
         """Divide waits for the network that are longer (ms): between two parts, the interpreter runs what interrupts no
