@@ -37,6 +37,7 @@ class Responses:
 
     entries = (None,)
     throttle_ms = 0
+    exchanged_by = None
     state = ConnectionState.READY
 
     def __init__(self) -> None:
