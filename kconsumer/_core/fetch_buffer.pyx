@@ -244,6 +244,10 @@ cdef class CompletedFetch:
         """The offset of the next record to take."""
         return self.fetch_offset if self.data is None else self.data.next_offset
 
+    def attach(self, PartitionFetch data not None):
+        """Set the data. It refers to this fetch, and is created after it."""
+        self.data = data
+
     def advance(self, Py_ssize_t taken, Py_ssize_t size):
         """Count records that were taken and their bytes, and clear an earlier failure, because reading succeeded."""
         self.records += taken

@@ -118,8 +118,8 @@ cdef inline bint read_no_rows(Span* span) noexcept:
 cdef class InFlightFetch:
     """A Fetch request in flight, and the session as it was when the request was created.
 
-    `requested` has all partitions of the session, and `topic_names` their names by topic id. `full` tells whether the
-    request contains all of them, and `leader_only` whether it has no rack, so that the leader names no read replica.
+    `requested` has all partitions of the session, and `topic_names` their names by topic id. `full` is True if the
+    request contains all of them, and `leader_only` if it has no rack, so that the leader names no read replica.
     `sent_at` is in ms, `max_bytes` is the limit in the request, and `reserved` are the bytes of memory reserved for the
     response.
     """

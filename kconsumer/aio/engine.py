@@ -114,7 +114,8 @@ class AsyncEngine(Engine, AsyncClientEngine):
         The timer limits the total duration of the steps. Every step runs, and the first error is raised at the end. If
         an exception has interrupted an earlier change of the state, nothing is sent.
         """
-        self._closing, self.components.fetch.continue_until = True, 0.0
+        self._closing = True
+        self.components.fetch.continue_to(0.0)
         self.driver.close_began()
         if self.components.step.unfinished:
             self.components.release_lock()

@@ -129,7 +129,7 @@ class Engine(ClientEngine):
             driver.raise_wakeup()
         if driver.has_urgent_io:
             driver.yield_to_network(timeout_ms)
-        parts.fetch.continue_until = now + self._config.max_poll_interval_ms
+        parts.fetch.continue_to(now + self._config.max_poll_interval_ms)
         has_data = parts.buffer.has_data()
         due = driver.next_manager_poll if has_data else driver.managers_due
         # True if no manager has to be polled now.
@@ -446,7 +446,8 @@ class Engine(ClientEngine):
         an exception has interrupted an earlier change of the state, nothing is sent, because the positions may be
         wrong.
         """
-        self._closing, self.components.fetch.continue_until = True, 0.0
+        self._closing = True
+        self.components.fetch.continue_to(0.0)
         interrupted = self._release_interrupted()
         if self._take_network(timer):
             self.operations.driver = self.driver

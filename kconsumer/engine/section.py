@@ -71,7 +71,7 @@ class Unlocked:
 
     def __enter__(self) -> None:
         parts = self._parts
-        parts.step.unfinished = False
+        parts.step.end()
         parts.lock.release()
         try:
             if parts.user_calls.waiting:
@@ -91,4 +91,7 @@ class Unlocked:
             unfinished = kind is None
         finally:
             parts.lock.acquire()
-            parts.step.unfinished = unfinished
+            if unfinished:
+                parts.step.begin()
+            else:
+                parts.step.end()

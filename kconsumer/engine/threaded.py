@@ -38,7 +38,7 @@ log = get_logger(__name__)
 
 IDLE = ApplicationEvent(active=False)
 MAX_EVENT_INTERVAL_MS = 1000.0
-"""How often (ms) a poll that only waits for records tells the network thread, so that this continues to fetch."""
+"""How often (ms) a poll that only waits for records notifies the network thread, so that this continues to fetch."""
 YIELD_MS = 1.0  # how long one thread releases the GIL for urgent work of the other
 
 

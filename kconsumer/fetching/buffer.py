@@ -28,8 +28,8 @@ class FetchChain(BufferedChain):
     `leader` is the leader whose log is fetched. `position` is the offset of the next record to take, and must equal the
     consumer's position. `next_offset` is the start of the next fetch; None: unknown until data is decoded. `failures`
     counts failed fetches in a row, and `failure` is the reason of the last. `buffered_since` is when the first fetch
-    was added to the empty chain (ms). `leader_changed` tells whether `follow_leader` must validate the position again,
-    and `set_aside` whether the partition is paused, so that its fetches are not read.
+    was added to the empty chain (ms). `leader_changed` is True if `follow_leader` must validate the position again,
+    and `set_aside` if the partition is paused, so that its fetches are not read.
     """
 
     __slots__ = ()

@@ -226,6 +226,10 @@ class FetchManager:
         """True if a broker's next request may follow its response without a poll of this manager."""
         return not (self.planner.changed or self._expedited or self._waits_for_memory or self.buffer.has_paused)
 
+    def continue_to(self, until: float) -> None:
+        """Let the cycle send fetches until this time (ms). Each poll of the user postpones it."""
+        self.continue_until = until
+
     def use_cycle(self, lock: object, on_records: Callable[[], object], on_ended: Callable[[], object]) -> None:
         """Let ordinary responses be handled where they are received. `lock` guards the state of this manager.
 

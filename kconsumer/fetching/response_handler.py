@@ -167,15 +167,17 @@ class FetchResponseHandler:
             arrived_at=context.now,
             topic_id=requested.topic_id,
         )
-        fetch.data = PartitionFetch(
-            requested.chain.topic_partition,
-            records,
-            offset,
-            check_crcs=self._config.check_crcs,
-            read_committed=self._config.read_committed,
-            aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
-            on_decompressed=partial(self._buffer.unpack, fetch),
-            batch_limit=self._config.decompressed_batch_max_bytes or 0,
+        fetch.attach(
+            PartitionFetch(
+                requested.chain.topic_partition,
+                records,
+                offset,
+                check_crcs=self._config.check_crcs,
+                read_committed=self._config.read_committed,
+                aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
+                on_decompressed=partial(self._buffer.unpack, fetch),
+                batch_limit=self._config.decompressed_batch_max_bytes or 0,
+            )
         )
         next_offset = next_fetch_offset(records)
         context.tally.expect()

@@ -291,7 +291,7 @@ class ConnectionAttempts(ABC):
                 self._address_failed(os_reason(error))
                 continue
             self.transport, self.connection = transport, self._setup.new_connection(self)
-            self.connection.owner = self
+            self.connection.belong_to(self)
             self.last_used = now
             self._attempt_began(now)
             self._watch_one(transport)

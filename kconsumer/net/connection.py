@@ -370,6 +370,15 @@ class Connection:
         else:
             self._find_deadline()
 
+    def belong_to(self, owner: Owner) -> None:
+        """Set the NodeConnection of this connection."""
+        self.owner = owner
+
+    def take_exchange(self) -> Exchange | None:
+        """Returns the exchange that has handled a response and must notify those who wait for it, and forgets it."""
+        exchange, self.exchanged_by = self.exchanged_by, None
+        return exchange
+
     def may_continue(self, now: float) -> bool:
         """Returns whether the next request of an exchange may be sent now."""
         owner = self.owner

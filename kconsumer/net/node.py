@@ -80,7 +80,7 @@ class NodeConnection(ConnectionAttempts):
 
     def _after_exchange(self, connection: Connection, now: float) -> None:
         """Send the next request of an exchange, and then notify those who wait for what it has received."""
-        exchange, connection.exchanged_by = connection.exchanged_by, None
+        exchange = connection.take_exchange()
         if connection.outgoing and self.connection is connection:
             self.write(now)
         assert exchange is not None
