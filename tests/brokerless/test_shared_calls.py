@@ -282,7 +282,7 @@ def test_an_exception_inside_a_call_counts_as_an_interruption(
     member: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an unexpected exception inside such a call, the state may be incomplete, so later calls raise."""
-    monkeypatch.setattr(member._engine.components.subscription, "pause", _fail)
+    monkeypatch.setattr(member._engine.components.assignment, "pause", _fail)
     assert isinstance(elsewhere(lambda: member.pause(TPS[0])), MemoryError)
     with pytest.raises(StateError, match="interrupted"):
         member.poll(0)
