@@ -345,7 +345,7 @@ FOREIGN_FIELDS: dict[str, set[str]] = {
     "metadata/manager.py": {"until"},  # ends a backoff early, or restores it
     "net/tls/context.py": {"options"},  # of an ssl.SSLContext
     # An exception may come at a call of a method, which would lose or repeat records.
-    "engine/base.py": {"unfinished", "open", "version"},
+    "engine/base.py": {"open", "version"},
     "fetching/collector.py": {"open"},  # of the batch that it takes
     "groups/client.py": {"closed"},  # of the guard: Ctrl-C may come between a call and its effect, not within a store
     "ranges/client.py": {"ended", "holder"},  # the same

@@ -116,10 +116,12 @@ cdef class Step:
     may then be inconsistent. Examples are a MemoryError, an exception set with PyThreadState_SetAsyncExc, and an
     exception raised by a signal handler that is not deferred. `shared_by` is the id of the thread that holds the lock
     for a shared call (see `engine/shared_calls.py`), or 0. `waiting` is True while the thread inside a call waits for
-    the network: it does not hold the lock then, but no other thread may use the network.
+    the network: it does not hold the lock then, but no other thread may use the network. `interrupted` is True if a
+    call of another thread has left a change unfinished meanwhile: then `unfinished` stays True.
     """
 
     cdef public bint unfinished
+    cdef readonly bint interrupted
     cdef public bint waiting
     cdef public unsigned long shared_by
 
@@ -136,8 +138,17 @@ cdef class Step:
         self.shared_by = 0
 
     def end(self):
-        """Mark the end of a change, after which the state is consistent."""
-        self.unfinished = False
+        """Mark the end of a change, after which the state is consistent, unless a change of another thread was not."""
+        self.unfinished = self.interrupted
+
+    cpdef int resume(self, bint changing) except -1:
+        """Mark that this thread holds the lock again, and whether it is `changing` the state.
+
+        If a change is unfinished now, then it is one of another thread, which an exception has interrupted.
+        """
+        self.interrupted = self.interrupted or self.unfinished
+        self.unfinished = changing or self.interrupted
+        return 0
 
 
 @cython.final
@@ -173,7 +184,7 @@ cdef class Section:
     def __exit__(self, kind, error, trace):
         parts = self.parts
         if not self.nested and (kind is None or issubclass(kind, expected)):
-            (<Step> parts.step).unfinished = False
+            (<Step> parts.step).end()
         parts.lock.release()
         if parts.user_calls.waiting:
             parts.user_calls.run()
@@ -203,4 +214,4 @@ cdef class Waiting:
     def __exit__(self, kind, error, trace):
         self.lock.acquire()
         self.step.waiting = False
-        self.step.unfinished = kind is None
+        self.step.resume(kind is None)

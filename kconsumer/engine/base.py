@@ -259,12 +259,12 @@ class Engine(ClientEngine):
         try:
             # The same as a Section, without creating one, because every poll that returns records runs this code.
             with self.lock:
-                step.unfinished = True
+                step.begin()
                 records = collector.collect(max_records, max_bytes)
                 self.delivery.version = self.lock.version
                 if parts.fetch.needs_poll and not parts.closed:
                     self.driver.flush_managers(parts.fetch)
-                step.unfinished = False
+                step.end()
             if parts.user_calls.waiting:
                 parts.user_calls.run()
             if holds:
@@ -278,7 +278,7 @@ class Engine(ClientEngine):
             BaseException
         ) as error:  # also of a signal handler: records that are not returned must not count as consumed
             if isinstance(error, EXPECTED) or collector.out_of_memory:
-                step.unfinished = False
+                step.end()
             self.rollback_open()
             if holds:
                 SIGNALS.release()

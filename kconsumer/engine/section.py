@@ -85,13 +85,10 @@ class Unlocked:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         parts = self._parts
-        unfinished = False  # the state is consistent if an exception ends the body, or that of a signal handler this
+        changing = False  # the state is consistent if an exception ends the body, or that of a signal handler this
         try:
             self._handlers.__exit__(kind, error, trace)
-            unfinished = kind is None
+            changing = kind is None
         finally:
             parts.lock.acquire()
-            if unfinished:
-                parts.step.begin()
-            else:
-                parts.step.end()
+            parts.step.resume(changing)

@@ -288,6 +288,27 @@ def test_an_exception_inside_a_call_counts_as_an_interruption(
         member.poll(0)
 
 
+def test_an_exception_inside_a_call_during_a_wait(member: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same while another thread waits for records: its running poll, or the next, raises."""
+    failed = threading.Event()
+
+    def fail(*_arguments: object) -> None:
+        failed.set()
+        raise MemoryError
+
+    def poll_until_interrupted() -> None:
+        while True:
+            member.poll(0.2)
+
+    monkeypatch.setattr(member._engine.components.assignment, "pause", fail)
+    timer = threading.Timer(0.2, elsewhere, [lambda: member.pause(TPS[0])])  # probably during a wait of poll
+    timer.start()
+    with pytest.raises(StateError, match="interrupted"):
+        poll_until_interrupted()
+    timer.join()
+    assert failed.is_set()
+
+
 def _fail(*_arguments: object) -> None:
     raise MemoryError
 
