@@ -116,8 +116,8 @@ cdef class Step:
     may then be inconsistent. Examples are a MemoryError, an exception set with PyThreadState_SetAsyncExc, and an
     exception raised by a signal handler that is not deferred. `shared_by` is the id of the thread that holds the lock
     for a shared call (see `engine/shared_calls.py`), or 0. `waiting` is True while the thread inside a call waits for
-    the network: it does not hold the lock then, but no other thread may use the network. `interrupted` is True if a
-    call of another thread has left a change unfinished meanwhile: then `unfinished` stays True.
+    the network: it does not hold the lock then, but no other thread may use the network. `interrupted` is True if an
+    exception has ended a shared call in the middle of a change: then `unfinished` stays True, whatever other threads do.
     """
 
     cdef public bint unfinished
@@ -142,13 +142,13 @@ cdef class Step:
         self.unfinished = self.interrupted
 
     cpdef int resume(self, bint changing) except -1:
-        """Mark that this thread holds the lock again, and whether it is `changing` the state.
-
-        If a change is unfinished now, then it is one of another thread, which an exception has interrupted.
-        """
-        self.interrupted = self.interrupted or self.unfinished
+        """Mark that this thread holds the lock again, and whether it is `changing` the state."""
         self.unfinished = changing or self.interrupted
         return 0
+
+    def interrupt(self):
+        """Mark that an exception has interrupted a change in the middle. It stays unfinished."""
+        self.unfinished = self.interrupted = True
 
 
 @cython.final

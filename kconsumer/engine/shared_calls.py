@@ -69,7 +69,7 @@ def _call(
         except BaseException as error:
             if parts.lock._is_owned():
                 if not isinstance(error, EXPECTED):
-                    parts.step.begin()  # the change may be incomplete
+                    parts.step.interrupt()  # the change may be incomplete
                 parts.step.end_shared()
                 parts.lock.release()
             raise
