@@ -117,7 +117,7 @@ cdef class Step:
     exception raised by a signal handler that is not deferred. `shared_by` is the id of the thread that holds the lock
     for a shared call (see `engine/shared_calls.py`), or 0. `waiting` is True while the thread inside a call waits for
     the network: it does not hold the lock then, but no other thread may use the network. `interrupted` is True if an
-    exception has ended a shared call in the middle of a change: then `unfinished` stays True, whatever other threads do.
+    exception has ended a shared call in the middle of a change: then `unfinished` stays True, whatever threads do.
     """
 
     cdef public bint unfinished
