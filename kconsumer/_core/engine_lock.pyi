@@ -19,6 +19,7 @@ class EngineLock:
     ) -> None: ...
     def _is_owned(self) -> bool: ...
 
+@final
 class Step:
     unfinished: bool
     waiting: bool

@@ -109,6 +109,7 @@ cdef class EngineLock:
         return self.inner._is_owned()
 
 
+@cython.final
 cdef class Step:
     """Records whether a thread is changing the state of an engine.
 

@@ -1,6 +1,8 @@
 import weakref
 from collections import deque
-from typing import Any
+from typing import Any, final
+
+from typing_extensions import disjoint_base
 
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.metric_events import FetchEvents
@@ -14,6 +16,7 @@ class Block(weakref.ref[object]):
     size: int
     uses: int
 
+@final
 class Memory:
     limit: int
     reserved: int
@@ -44,6 +47,7 @@ class Memory:
     def reserve_for(self, max_bytes: int) -> int: ...
     def usage(self) -> str: ...
 
+@final
 class CompletedFetch:
     chain: Any
     topic_id: bytes | None
@@ -84,6 +88,7 @@ class CompletedFetch:
     def advance(self, taken: int, size: int) -> None: ...
     def fail(self, reason: str, now: float, corrupt_at: Any = None) -> None: ...
 
+@disjoint_base
 class BufferedChain:
     topic_partition: TopicPartition
     state: Any
@@ -99,6 +104,7 @@ class BufferedChain:
     def __init__(self, topic_partition: TopicPartition, state: Any, position: Any) -> None: ...
     def advance(self, offset: int, leader: Any) -> int: ...
 
+@disjoint_base
 class BufferQueue:
     dirty: dict[TopicPartition, None]
     chains: dict[TopicPartition, Any]

@@ -13,6 +13,7 @@ for a user who keeps many batches.
 from collections import deque
 from weakref import ref
 
+cimport cython
 from libc.stdint cimport int64_t
 
 from kconsumer._core.metric_events cimport FetchEvents
@@ -38,6 +39,7 @@ class Block(ref):
         return f"<Block of {self.size} bytes, {self.uses} uses>"
 
 
+@cython.final
 cdef class Memory:
     """Counts the memory of one consumer's fetched data.
 
@@ -204,6 +206,7 @@ cdef Py_ssize_t size_of(object memory) except -1:
     return shown.__alloc__() if isinstance(shown, bytearray) else memory.nbytes
 
 
+@cython.final
 cdef class CompletedFetch:
     """The part of a Fetch response for one partition.
 
