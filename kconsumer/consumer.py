@@ -94,15 +94,11 @@ class Consumer(ConsumerBase, BlockingClient):
         """
         plain = max_records is None and timeout_ms is None
         limit = self._config.max_poll_records if plain else self._max_records(max_records, timeout_ms)
-        # The rest is `_poll`, without the call, as in `Engine.poll`.
         guard = self._guard
-        outer = guard.enter()
+        outer = guard.enter()  # not @guarded: Ctrl-C between its call and its return would lose records (Python 3.11)
         try:
-            wait_ms = timeout * 1000.0 if timeout.__class__ is float and timeout >= 0 else self._timeout_ms(timeout)
-            if self._iteration.started and self._iteration.active:
-                self._rewind()
             engine = self._engine
-            records = engine.poll(wait_ms, limit, None)
+            records = self._poll(timeout, limit, None)
             delivery, lock = engine.delivery, engine.lock
             while records and lock.version != delivery.version:  # user code has used the consumer since
                 records = engine.recheck(records)
@@ -118,16 +114,11 @@ class Consumer(ConsumerBase, BlockingClient):
 
     def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
         """Returns the result of a poll, whose records do not count as consumed yet. The caller ends as `poll` does."""
-        guard = self._guard
-        outer = guard.enter()  # not @guarded: Ctrl-C between its call and its return would lose records (Python 3.11)
-        try:
-            # The common case is computed without a call.
-            timeout_ms = timeout * 1000.0 if timeout.__class__ is float and timeout >= 0 else self._timeout_ms(timeout)
-            if self._iteration.started and self._iteration.active:
-                self._rewind()
-            return self._engine.poll(timeout_ms, max_records, max_bytes)
-        finally:
-            guard.holder = outer
+        # The common case is computed without a call.
+        timeout_ms = timeout * 1000.0 if timeout.__class__ is float and timeout >= 0 else self._timeout_ms(timeout)
+        if self._iteration.started and self._iteration.active:
+            self._rewind()
+        return self._engine.poll(timeout_ms, max_records, max_bytes)
 
     def poll_arrow(
         self,
@@ -150,7 +141,7 @@ class Consumer(ConsumerBase, BlockingClient):
         rows, size, chosen = self._arrow_limits(max_rows, max_bytes, columns)
         decoders = self._column_decoders(decode, chosen)
         guard = self._guard
-        outer = guard.enter()  # see `_poll`
+        outer = guard.enter()  # see `poll`
         try:
             engine = self._engine
             delivery, lock = engine.delivery, engine.lock

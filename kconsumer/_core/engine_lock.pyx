@@ -59,11 +59,14 @@ cdef class EngineLock:
     def __init__(self, lock, HeldHandlers signals not None):
         self.inner, self.signals, self.forks = lock, signals, forks
 
-    def acquire(self, blocking=True, timeout=-1):
+    def acquire(self, bint blocking=True, timeout=-1):
         """Acquire the lock. Returns False if that was not possible.
 
         Raises ForkedConsumerError in a forked child if `blocking` is True.
         """
+        return self.take(blocking, timeout)
+
+    cdef bint take(self, bint blocking, object timeout) except -1:
         cdef bint defers
         if self.forks != forks:
             if not blocking:
@@ -71,7 +74,7 @@ cdef class EngineLock:
             raise ForkedConsumerError("this consumer belongs to the process that has forked; make a new one")
         defers = self.signals.hold_all()
         try:
-            if not self.inner.acquire(blocking, timeout):
+            if not (self.inner.acquire() if blocking and timeout == -1 else self.inner.acquire(blocking, timeout)):
                 if defers:
                     self.signals.release()
                 return False
@@ -87,6 +90,9 @@ cdef class EngineLock:
 
     def release(self):
         """Release the lock. Then runs the signal handlers that were deferred since it was acquired."""
+        self.drop()
+
+    cdef int drop(self) except -1:
         cdef bint deferred = self.deferred_at == self.depth and self.depth > 0
         if not self.inner._is_owned():
             self.inner.release()     # raises RuntimeError
@@ -96,14 +102,15 @@ cdef class EngineLock:
         self.inner.release()
         if deferred:
             self.signals.release()
+        return 0
 
     def __enter__(self):
-        self.acquire()
+        self.take(True, -1)
 
     def __exit__(self, kind, error, trace):
         # Not owned: an exception has prevented `Unlocked` from acquiring the lock again.
         if self.inner._is_owned():
-            self.release()
+            self.drop()
 
     def _is_owned(self):
         return self.inner._is_owned()
@@ -118,7 +125,7 @@ cdef class Step:
     exception raised by a signal handler that is not deferred. `shared_by` is the id of the thread that holds the lock
     for a shared call (see `engine/shared_calls.py`), or 0. `waiting` is True while the thread inside a call waits for
     the network: it does not hold the lock then, but no other thread may use the network. `interrupted` is True if an
-    exception has ended a shared call in the middle of a change: then `unfinished` stays True, whatever threads do.
+    exception has ended a shared call in the middle of a change: then `unfinished` stays True.
     """
 
     cdef public bint unfinished
@@ -210,9 +217,9 @@ cdef class Waiting:
     def __enter__(self):
         self.step.waiting = True
         self.step.unfinished = False
-        self.lock.release()
+        self.lock.drop()
 
     def __exit__(self, kind, error, trace):
-        self.lock.acquire()
+        self.lock.take(True, -1)
         self.step.waiting = False
         self.step.resume(kind is None)

@@ -47,18 +47,7 @@ class ClassicDriver(Driver):
                 # In each step, because a caller that waits long inside poll() is not idle.
                 group.heartbeat.poll_started(now)
                 group.commits.maybe_auto_commit(now)
-            wait_ms = FOREVER
-            for manager in parts.managers:
-                wait_ms = min(wait_ms, self._poll_safely(manager, now))
-            if wait.joining and group is not None and may_join:
-                wait_ms = min(wait_ms, self._poll_safely(group.membership, now))
-            if fetching and may_join:
-                wait_ms = min(wait_ms, self._poll_safely(parts.fetch, now))
-            telemetry = parts.telemetry
-            if telemetry.due <= now:
-                self.push_telemetry(now)
-            if telemetry.due - now < wait_ms:
-                wait_ms = telemetry.due - now if telemetry.due > now else 0.0
+            wait_ms = self._poll_managers(now, joining=wait.joining and may_join, fetching=fetching and may_join)
             has_data = fetching and parts.buffer.has_data()
             if fetching and may_join:
                 commit_due = FOREVER if group is None else group.commits.auto_commit_due
@@ -70,7 +59,6 @@ class ClassicDriver(Driver):
                 wait_ms = 0.0
             if parts.user_calls.waiting or self._failure is not failure:  # both are due before the next wait
                 wait_ms = 0.0
-            parts.rebootstrap_if_wanted()
             wait_ms = min(wait_ms, timeout_ms, MAX_WAIT_MS)
             parts.dispatcher.step(0.0 if self.wakeup_requested and self.wakeup_enabled else wait_ms)
 

@@ -15,7 +15,7 @@ from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import ClientComponents
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
-from kconsumer.managers import RequestManager, UnsentRequest, timed_out
+from kconsumer.managers import FOREVER, RequestManager, UnsentRequest, timed_out
 from kconsumer.types import TopicPartition
 
 log = get_logger(__name__)
@@ -247,6 +247,25 @@ class Driver(ABC):
                     raise found
 
     # --- steps -----------------------------------------------------------------------------------------------------
+
+    def _poll_managers(self, now: float, *, joining: bool, fetching: bool) -> float:
+        """Poll the managers with one `now`, and send their requests. Returns the time (ms) until one is due again.
+
+        The membership is polled only if the member may join the group, and the fetch manager only if fetches may be
+        sent. The caller holds the lock.
+        """
+        parts = self._components
+        wait_ms = FOREVER
+        for manager in parts.managers:
+            wait_ms = min(wait_ms, self._poll_safely(manager, now))
+        if joining and parts.group is not None:
+            wait_ms = min(wait_ms, self._poll_safely(parts.group.membership, now))
+        if fetching:
+            wait_ms = min(wait_ms, self._poll_safely(parts.fetch, now))
+        if parts.telemetry.due <= now:
+            self.push_telemetry(now)
+        parts.rebootstrap_if_wanted()
+        return min(wait_ms, max(0.0, parts.telemetry.due - now))
 
     def _poll_safely(self, manager: RequestManager, now: float, submit: Submit | None = None) -> float:
         """Poll a manager and send its requests. Returns the time (ms) until the next poll is due.

@@ -307,7 +307,7 @@ class ThreadedDriver(Driver):
         with self._components.lock:
             now = self._clock.now()
             self._record_interval(now)
-            wait_ms = self._poll_managers(now)
+            wait_ms = self._begin_iteration(now)
             created = self._fetches_created
         self._components.user_calls.run()
         self._write(created, now)
@@ -360,26 +360,16 @@ class ThreadedDriver(Driver):
             if self._yielding:
                 self._signal.notify()
 
-    def _poll_managers(self, now: float) -> float:
-        """Poll every manager once and send requests. Returns how long (ms) the network may wait."""
+    def _begin_iteration(self, now: float) -> float:
+        """Take the caller's events and poll all managers. Returns how long (ms) the network may wait."""
         parts = self._components
         parts.changes.set_now(now)
         self._take_events(now)
-        wait_ms = FOREVER
-        for manager in parts.managers:
-            wait_ms = min(wait_ms, self._poll_safely(manager, now))
-        if self._event.active and self._event.joining and parts.group is not None:
-            wait_ms = min(wait_ms, self._poll_safely(parts.group.membership, now))
-        if now < self._fetch_until and not self._always_polls_fetch:
-            wait_ms = min(wait_ms, self._poll_safely(parts.fetch, now))
-        telemetry = parts.telemetry
-        if telemetry.due <= now:
-            self.push_telemetry(now)
-        parts.rebootstrap_if_wanted()
+        joining = self._event.active and self._event.joining
+        fetching = now < self._fetch_until and not self._always_polls_fetch
+        wait_ms = self._poll_managers(now, joining=joining, fetching=fetching)
         if wait_ms <= 0 or self._callbacks.due:
             self._signal.notify()
-        if telemetry.due - now < wait_ms:
-            wait_ms = telemetry.due - now if telemetry.due > now else 0.0
         return parts.dispatcher.begin_step(wait_ms, now)
 
     @property

@@ -32,7 +32,7 @@ class ShareDriver(ClassicDriver):
             parts.turnstile.wait()  # here the thread does not hold the lock
         with parts.changing():
             now = parts.changes.now
-            wait_ms = self._poll_due_managers(now) if wait.fetching else self._poll_managers(now)
+            wait_ms = self._poll_due_managers(now) if wait.fetching else self._poll_all(now)
             if self._must_not_wait(wait):
                 wait_ms = 0.0
             parts.dispatcher.step(min(wait_ms, timeout_ms, MAX_WAIT_MS))
@@ -51,7 +51,7 @@ class ShareDriver(ClassicDriver):
         parts = self._components
         due, ended = self._managers_due
         if now >= due or ended != self._other_requests_ended or not parts.dispatcher.quiet:
-            return self._poll_managers(now)
+            return self._poll_all(now)
         return due - now if parts.fetch.awaits_responses else min(self._poll_safely(parts.fetch, now), due - now)
 
     @property
@@ -59,13 +59,9 @@ class ShareDriver(ClassicDriver):
         """The number of requests that have ended, without the fetches that concern no other manager."""
         return self._components.dispatcher.ended - self._components.fetch.ordinary_responses
 
-    def _poll_managers(self, now: float) -> float:
-        parts, telemetry = self._components, self._components.telemetry
-        wait_ms = min(self._poll_safely(manager, now) for manager in parts.managers)
-        if telemetry.due <= now:
-            self.push_telemetry(now)
-        wait_ms = min(wait_ms, max(0.0, telemetry.due - now))
-        parts.rebootstrap_if_wanted()
+    def _poll_all(self, now: float) -> float:
+        """Poll all managers. Returns the time (ms) until one is due again."""
+        wait_ms = self._poll_managers(now, joining=False, fetching=False)
         self._managers_due = now + wait_ms, self._other_requests_ended
         self._polled_all = True
         return wait_ms
@@ -119,6 +115,6 @@ class ShareDriver(ClassicDriver):
     def _run_managers(self, now: float) -> float:
         parts = self._components
         parts.changes.set_now(now)
-        wait_ms = self._poll_managers(now)
+        wait_ms = self._poll_all(now)
         parts.dispatcher.step(0.0)
         return max(1.0, wait_ms) if parts.dispatcher.idle else float(parts.config.retry_backoff_ms)
