@@ -10,6 +10,10 @@ from kconsumer.engine.environment import Lock
 from kconsumer.engine.events import Signal
 from kconsumer.metrics.registry import Metrics
 
+CHECK_S = 1.0
+"""How often (s) a wait checks the signal. A signal handler that raises in the event loop may end the callback which
+would have ended the wait."""
+
 
 class AsyncSignal(Signal):
     """A signal for which tasks wait without blocking their event loop. `notify` ends the waits of all tasks."""
@@ -38,6 +42,18 @@ class AsyncSignal(Signal):
         """
         if timeout_ms <= 0:
             return self.wait(0.0)
+        left_s, suspended = timeout_ms / 1000, self.suspensions
+        while left_s > 0:
+            part_s = min(left_s, CHECK_S)
+            if await self._wait_once(part_s):
+                return True
+            left_s -= part_s
+            self.suspensions = suspended + 1  # the parts of one wait count as one
+            self.scheduled = False  # if `_end_waits` was interrupted before it began, let `notify` schedule it again
+        return False
+
+    async def _wait_once(self, timeout_s: float) -> bool:
+        """Wait until `notify` is called, or for `timeout_s`. Returns whether it was called."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         self._waiting[future] = None
@@ -46,12 +62,11 @@ class AsyncSignal(Signal):
             if self.wait(0.0):
                 return True
             self.suspensions += 1
-            timer = None if timeout_ms == float("inf") else loop.call_later(timeout_ms / 1000, _end_wait, future, False)
+            timer = loop.call_later(timeout_s, _end_wait, future, False)
             try:
                 notified = await future
             finally:
-                if timer is not None:
-                    timer.cancel()
+                timer.cancel()
             return self.wait(0.0) or notified  # another task may have seen the signal first
         finally:
             del self._waiting[future]

@@ -38,7 +38,8 @@ log = get_logger(__name__)
 
 IDLE = ApplicationEvent(active=False)
 MAX_EVENT_INTERVAL_MS = 1000.0
-"""How often (ms) a poll that only waits for records notifies the network thread, so that this continues to fetch."""
+"""How often (ms) a poll that waits for records checks for errors of managers, and notifies the network thread, so that
+this continues to fetch."""
 YIELD_MS = 1.0  # how long one thread releases the GIL for urgent work of the other
 
 
@@ -113,7 +114,10 @@ class ThreadedDriver(Driver):
         # Only a poll runs callbacks. Other calls would poll without waiting until they end, and block an event loop.
         if fetching and (self._callbacks.due or self._components.buffer.has_data()):
             return 0.0
-        return 0.0 if promise is not None and promise.done else timeout_ms
+        if promise is not None and promise.done:
+            return 0.0
+        # A manager that sets an error when it is polled, or ends a promise at its deadline, notifies nobody.
+        return min(timeout_ms, MAX_EVENT_INTERVAL_MS if fetching else MAX_MANAGER_POLL_INTERVAL_MS)
 
     def _start(self) -> None:
         if self._network is None:

@@ -61,8 +61,8 @@ FINDINGS = (
         "The auto-commit contains the records of the poll that starts it.",
         "engine.base",
         "Engine._collect",
-        "step.unfinished = False\n            if parts.user_calls.waiting:",
-        "step.unfinished = False\n                if parts.group is not None:\n"
+        "step.end()\n            if parts.user_calls.waiting:",
+        "step.end()\n                if parts.group is not None:\n"
         "                    self.delivery.open = False\n"
         "                    parts.group.commits.maybe_auto_commit(self._clock.now())\n"
         "            if parts.user_calls.waiting:",

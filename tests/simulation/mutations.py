@@ -283,14 +283,6 @@ MUTATIONS = (
         "await asyncio.shield(ending)",
         "await ending",
     ),
-    Mutation(
-        "notified-once",
-        "The tasks of an event loop are notified of changes only once.",
-        "aio.signal",
-        "AsyncSignal._end_waits",
-        "self.scheduled = False",
-        "pass",
-    ),
     # --- parallel processing ---
     Mutation(
         "commit-of-finished-records",
