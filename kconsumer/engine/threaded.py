@@ -116,7 +116,7 @@ class ThreadedDriver(Driver):
             return 0.0
         if promise is not None and promise.done:
             return 0.0
-        # A manager that sets an error when it is polled, or ends a promise at its deadline, does not notify this thread.
+        # A manager that sets an error when it is polled, or ends a promise at its deadline, does not notify the caller.
         return min(timeout_ms, MAX_EVENT_INTERVAL_MS if fetching else MAX_MANAGER_POLL_INTERVAL_MS)
 
     def _start(self) -> None:
