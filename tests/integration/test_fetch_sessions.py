@@ -73,7 +73,7 @@ def end_session(other: Consumer, wanted: FetchSession) -> None:
     replies: list[Reply] = []
     message = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, session_id=wanted.id, session_epoch=-1)
     engine = other._engine
-    with engine.lock:
+    with engine.changing():
         engine.components.dispatcher.submit(
             [UnsentRequest(FETCH, message, replies.append, str(wanted.broker))], engine.components.clock.now()
         )

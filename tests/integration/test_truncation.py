@@ -21,8 +21,9 @@ from confluent_kafka.admin import NewTopic
 
 from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from kconsumer.errors import LogTruncationError
-from kconsumer.fetching.buffer import FetchChain
+from kconsumer.fetching.manager import FetchManager
 from kconsumer.fetching.session import FetchSession, RequestedPartition
+from kconsumer.schema.fetch import FetchPartition
 from kconsumer.state.partition import FETCHING, FetchPosition, PartitionState
 from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
 from support.brokers.kafka_admin import wait_until
@@ -237,19 +238,20 @@ def fetches_send_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers that never send OffsetForLeaderEpoch, but send in each fetch the epoch of their last record, as
     replicas do. Only such fetches get a diverging epoch from brokers.
     """
-    ask = FetchSession._request_partition
+    row_of = FetchSession._row
 
-    def ask_with_epoch(self: FetchSession, chain: FetchChain, *rest: Any) -> RequestedPartition:
-        asked = ask(self, chain, *rest)
-        position = chain.state.position
-        known = position is not None and position.offset == asked.offset and position.offset_epoch is not None
-        asked.row.last_fetched_epoch = position.offset_epoch if known and position is not None else -1
-        return asked
+    def row_with_epoch(self: FetchSession, requested: RequestedPartition) -> FetchPartition:
+        row = row_of(self, requested)
+        position = requested.chain.state.position
+        known = position is not None and position.offset == requested.offset and position.offset_epoch is not None
+        row.last_fetched_epoch = position.offset_epoch if known and position is not None else -1
+        return row
 
     def believe(self: PartitionState, position: FetchPosition) -> None:
         self.transition_to(FETCHING, position)
 
-    monkeypatch.setattr(FetchSession, "_request_partition", ask_with_epoch)
+    monkeypatch.setattr(FetchSession, "_row", row_with_epoch)
+    monkeypatch.setattr(FetchManager, "steady", False)  # the cycle sends no epochs
     monkeypatch.setattr(PartitionState, "validate", believe)
 
 
