@@ -262,10 +262,13 @@ class Driver(ABC):
             wait_ms = min(wait_ms, self._poll_safely(parts.group.membership, now))
         if fetching:
             wait_ms = min(wait_ms, self._poll_safely(parts.fetch, now))
-        if parts.telemetry.due <= now:
+        telemetry = parts.telemetry
+        if telemetry.due <= now:
             self.push_telemetry(now)
         parts.rebootstrap_if_wanted()
-        return min(wait_ms, max(0.0, parts.telemetry.due - now))
+        if telemetry.due - now < wait_ms:
+            wait_ms = telemetry.due - now if telemetry.due > now else 0.0
+        return wait_ms
 
     def _poll_safely(self, manager: RequestManager, now: float, submit: Submit | None = None) -> float:
         """Poll a manager and send its requests. Returns the time (ms) until the next poll is due.

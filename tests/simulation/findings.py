@@ -153,14 +153,6 @@ FINDINGS = (
         "        promise: Promise[Committed] = Promise()\n",
     ),
     Mutation(
-        "unlimited-wait",
-        "A wait may be longer than a lock can wait.",
-        "engine.events",
-        "Signal.wait",
-        "min(left, self._max_wait_ms) / 1000",
-        "left / 1000",
-    ),
-    Mutation(
         "closed-handshake-is-fatal",
         "If a broker closes two TLS handshakes in a row, poll() raises AuthenticationError.",
         "net.attempts",

@@ -129,7 +129,6 @@ SCENARIOS |= {
     ),
     "close-in-handler": _scenario(_members(*[Program.CLOSE_IN_HANDLER] * 3), record_interval_ms=500.0),
     "interrupt": _scenario(_members(*[Program.INTERRUPT] * 3), record_interval_ms=500.0),
-    "wake-up": _scenario(_members(*[Program.WAKE_UP] * 3, engine="threaded"), record_interval_ms=500.0),
     "wake-up-slow-offsets": _scenario(
         _members(*[Program.WAKE_UP] * 3, engine="threaded"),
         Fault(FaultKind.SLOW_REQUESTS, 0.0, 400_000.0, number=13),
@@ -208,7 +207,6 @@ EXPECTED = {
     "interrupted-leave": ("interrupt", "without owning the partition"),
     "lookup-not-abandoned": ("pending-offsets", "no progress"),
     "shared-offset-fetch": ("wake-up-slow-offsets", "extra wakeup"),
-    "unlimited-wait": ("wake-up", "unexpected error"),
     "closed-handshake-is-fatal": ("handshakes", "AuthenticationError"),
     "arriving-response-expires": ("read-alone", "discarded"),
     "no-minimum-of-output": ("compressed", "no progress"),
