@@ -205,8 +205,16 @@ class Kafka:
         """Returns the offset after the last record of each partition."""
         partitions = self.metadata().topics[topic].partitions
         asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
-        futures = self.admin.list_offsets(asked)
-        return {tp.partition: future.result(ADMIN_TIMEOUT_S).offset for tp, future in futures.items()}
+        end = time.monotonic() + ADMIN_TIMEOUT_S
+        while True:
+            futures = self.admin.list_offsets(asked)
+            try:
+                return {tp.partition: future.result(ADMIN_TIMEOUT_S).offset for tp, future in futures.items()}
+            except KafkaException as error:
+                # Metadata may name a leader that does not lead the new partition yet.
+                if error.args[0].name() != "NOT_LEADER_FOR_PARTITION" or time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
 
     # Records
 
