@@ -82,10 +82,6 @@ class UnsentRequest:
         """Choose another connection for this request, which was not sent yet."""
         self.node = connection
 
-    def handle_with(self, handler: Callable[[Reply], None]) -> None:
-        """Replace the handler of this request, which is in flight."""
-        self.handler = handler
-
     def add_done_callback(self, callback: Callable[[], object]) -> None:
         """Call `callback` after the handler has returned. It is not called if the handler raises."""
         handler = self.handler

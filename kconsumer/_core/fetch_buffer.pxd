@@ -63,6 +63,7 @@ cdef class BufferedChain:
 
     cdef bint has_error(self) except -1
     cdef bint follows(self, object leader) except -1
+    cdef bint may_grow(self) except -1
     cpdef int advance(self, int64_t offset, object leader) except -1
 
 

@@ -24,6 +24,7 @@ DEFAULT_MAX_BATCH = 1 << 20
 
 cdef enum:
     SHARES = 4         # MEMORY_SHARES
+    MAX_AHEAD = 2      # if a partition has this many buffered fetches, no other one is sent
 
 
 class Block(ref):
@@ -288,6 +289,22 @@ cdef class BufferedChain:
     cdef bint follows(self, object leader) except -1:
         """Returns True if the log of this leader is fetched."""
         return self.leader is leader or self.leader == leader
+
+    @property
+    def has_room(self):
+        """True if another fetch of the partition may be sent before the buffered ones are read."""
+        return self.may_grow()
+
+    cdef bint may_grow(self) except -1:
+        """Returns `has_room`.
+
+        After a leader change, the data buffered from the old leader must be read first. The position may then have to
+        be validated against the new leader's log.
+        """
+        if len(self.fetches) - self.has_error() >= MAX_AHEAD or self.next_offset is None:
+            return False
+        position = self.state.position
+        return position is not None and self.follows(position.leader)
 
     cpdef int advance(self, int64_t offset, object leader) except -1:
         """Set the position to `offset`, because the records before it were taken. `leader` is the current leader.

@@ -45,7 +45,6 @@ cdef enum:
     PARTITION_BYTES = 33               # one partition of a request
     CORRELATION_ID_AT = 8              # in a request: after its size, API key and version
     EPOCH_BYTES = 4                    # of the fetch session epoch, the last field before the topics
-    MAX_AHEAD = 2                      # as in fetching/brokers.py
 
 
 cdef bint parse(Span span, int32_t correlation_id, int32_t session_id, ResponseRow* rows, int* count) noexcept:
@@ -261,7 +260,7 @@ cdef class FetchCycle:
         manager, broker = self.manager, flight.broker
         cdef BufferQueue buffer = manager.buffer
         session = broker.session
-        session.epoch = following_epoch(session.epoch)
+        session.epoch = next_epoch(session.epoch)
         broker.responded_at = now
         if manager.expedited_offsets:
             manager.expedited_offsets.clear()
@@ -327,7 +326,7 @@ cdef class FetchCycle:
             requested = requested_partitions.get(tp)
             if requested is None or requested.chain is not chain or buffer.chains.get(tp) is not chain:
                 return None
-            if requested.leader is not chain.leader or not has_room(chain):
+            if requested.leader is not chain.leader or chain.failures or chain.has_error() or not chain.may_grow():
                 return None
             if tp in broker.changed and requested.topic_id != manager.topic_id(tp.topic):
                 return None
@@ -364,15 +363,7 @@ cdef bint is_continued(BufferQueue buffer, object tp, object requested, object n
     return read is None or read == requested.topic_id
 
 
-cdef bint has_room(BufferedChain chain) except -1:
-    """Returns the same as `has_room` in fetching/brokers.py, for a chain without an error at its end."""
-    if len(chain.fetches) >= MAX_AHEAD or chain.next_offset is None or chain.failures:
-        return False
-    position = chain.state.position
-    return position is not None and chain.follows(position.leader)
-
-
-cdef inline int64_t following_epoch(int64_t epoch) noexcept:
+cpdef int64_t next_epoch(int64_t epoch) noexcept:
     """Returns the next fetch session epoch. After the largest epoch, this is 1, because 0 starts a session."""
     return epoch + 1 if epoch < INT32_MAX else 1
 

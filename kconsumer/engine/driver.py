@@ -31,7 +31,6 @@ class Driver(ABC):
     call `wakeup`.
     """
 
-    has_network_thread = False  # whether another thread than the calling thread uses the sockets
     leave_wait_ms = 0.0  # ms that unsubscribe() waits for the response to LeaveGroup
 
     def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
@@ -149,10 +148,6 @@ class Driver(ABC):
         """
         self.wakeup_requested = True
         self._components.end_wait()
-
-    def notify(self) -> None:
-        """End the wait of the calling thread. Another thread calls this."""
-        self._notify()
 
     def disable_wakeup(self) -> None:
         """Let calls of `wakeup` raise no WakeupError any more. Called by close()."""

@@ -49,7 +49,6 @@ class ThreadedDriver(Driver):
     The first call that needs the network thread starts it.
     """
 
-    has_network_thread = True
     leave_wait_ms = 1000.0
 
     def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:

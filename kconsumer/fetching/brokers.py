@@ -19,8 +19,6 @@ from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import PartitionState
 from kconsumer.types import Node, TopicPartition
 
-MAX_AHEAD = 2  # if a partition has this many buffered fetches, no other one is sent
-
 
 class MetadataRequester(Protocol):
     """The part of MetadataManager that fetching needs."""
@@ -93,15 +91,8 @@ class BrokerFetchState:
 
 
 def has_room(chain: FetchChain) -> bool:
-    """Returns True if another fetch of the partition may be sent before the buffered ones are read.
-
-    After a leader change, the data buffered from the old leader must be read first. The position may then have to be
-    validated against the new leader's log.
-    """
-    if chain.pending_fetches >= MAX_AHEAD or chain.next_offset is None:
-        return False
-    position = chain.state.position
-    return position is not None and chain.leader == position.leader
+    """Returns True if another fetch of the partition may be sent before the buffered ones are read."""
+    return chain.has_room
 
 
 class FetchPlanner:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from kconsumer._core.fetch_cycle import next_epoch
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.fetching.buffer import FetchChain
@@ -32,11 +33,6 @@ LAST_VERSION_WITH_NAMES = 12
 MAX_VERSION = 32767
 
 _log = get_logger(__name__)
-
-
-def next_epoch(epoch: int) -> int:
-    """Returns the next fetch session epoch. After the largest epoch, this is 1, because 0 starts a session."""
-    return epoch + 1 if epoch < MAX_EPOCH else 1
 
 
 class RequestedPartition:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from kconsumer._core.fetch_cycle import next_epoch
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.fetching.buffer import FetchChain
-from kconsumer.fetching.session import MAX_EPOCH, FetchSession, SessionRequest, next_epoch
+from kconsumer.fetching.session import MAX_EPOCH, FetchSession, SessionRequest
 from kconsumer.managers import UnsentRequest
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
 from kconsumer.state.partition import FetchPosition, PartitionState
