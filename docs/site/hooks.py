@@ -1,4 +1,4 @@
-"""Hooks of MkDocs for the documentation site: navigation, version, diagrams, and links to files outside of docs/.
+"""Hooks of MkDocs for the site: navigation, version, diagrams, the file map, and links to files outside of docs/.
 
 Pages link to files of the repository by their paths, so that the links work in a checkout as well. For each file that a
 page links to, the site gets a page under `project/`: Markdown as it is, a program as a code block, a folder as a list.
@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
@@ -30,12 +31,19 @@ LINK = re.compile(r"(\]\()([^()\s]+)(\))")
 NOT_RUN = re.compile(r"^( *```\w+) not-run$", re.MULTILINE)
 NavEntry = str | dict[str, "NavEntry"] | list["NavEntry"]
 
-spec = importlib.util.spec_from_file_location("diagrams", HERE / "diagrams.py")
-assert spec is not None
-assert spec.loader is not None
-diagrams = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = diagrams  # dataclasses look their module up
-spec.loader.exec_module(diagrams)
+
+def _module(name: str) -> ModuleType:
+    """Return a module of this folder, which MkDocs has not on its path."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+diagrams, file_map = _module("diagrams"), _module("file_map")
 
 #: The path in the repository of each page that is generated from a file, by the path of the page.
 _origins: dict[str, str] = {}
@@ -55,7 +63,8 @@ def version() -> str:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the files that pages link to, the files of the theme, and the navigation."""
+    """Add the file map, the files that pages link to, the files of the theme, and the navigation."""
+    files.append(File.generated(config, "design/file-map.md", content=file_map.file_map()))
     for asset in (HERE / "assets").iterdir():
         files.append(File.generated(config, f"assets/{asset.name}", abs_src_path=str(asset)))
     named = {entry for entry in _names(config.nav) if "*" not in entry}

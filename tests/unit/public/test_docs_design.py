@@ -1,4 +1,4 @@
-"""Files, modules, classes and attributes that docs/design names exist, and its file map is complete.
+"""Files, modules, classes and attributes that docs/design names exist, and the file map has every module.
 
 Reads sources, so it needs no build. When it fails, the page or the name in the message is out of date.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import runpy
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +19,7 @@ LIBRARY = ROOT / "kconsumer"
 DESIGN = sorted((ROOT / "docs" / "design").glob("*.md"))
 PAGES = [*DESIGN, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 ALL_PAGES = sorted({*PAGES, *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")})
-FILE_MAP = ROOT / "docs" / "design" / "file-map.md"
+FILE_MAP = runpy.run_path(str(ROOT / "docs" / "site" / "file_map.py"))
 
 IN_TICKS = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
@@ -126,8 +127,7 @@ def known(name: str) -> bool:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_path_exists(page: Path) -> None:
     """A path in backticks is a file or folder of the project; a link leads to one."""
-    bare = words(page) if page != FILE_MAP else set()
-    assert [] == sorted(word for word in bare if PATH.fullmatch(word) and not exists(word))
+    assert [] == sorted(word for word in words(page) if PATH.fullmatch(word) and not exists(word))
     text = page.read_text(encoding="utf-8")
     links = {link for link in LINK.findall(text) if "://" not in link}
     assert [] == sorted(link for link in links if not (page.parent / link).exists())
@@ -140,21 +140,17 @@ def test_every_name_exists(page: Path) -> None:
     assert [] == sorted(name for name in names if not known(name))
 
 
-def test_the_file_map_is_complete() -> None:
-    """Every module of the library has one row in its folder's section, and every row is a module."""
-    listed, folder = [], ""
-    for line in FILE_MAP.read_text(encoding="utf-8").splitlines():
+def test_the_file_map_has_a_sentence_for_every_module() -> None:
+    """Every module of the library is in the section of its folder, and begins with a docstring."""
+    listed, folder = {}, ""
+    for line in FILE_MAP["file_map"]().splitlines():
         if heading := re.fullmatch(r"## `(.*)/`", line):
             folder = "" if heading[1] == "kconsumer" else f"{heading[1]}/"
-        elif row := re.match(r"\| `([\w.]+)` \|", line):
-            listed.append(folder + row[1])
-    modules = {
-        str(path.relative_to(LIBRARY))
-        for suffix in ("py", "pyx")
-        for path in LIBRARY.rglob(f"*.{suffix}")
-        if path.name != "__init__.py"
-    }
-    assert sorted(modules) == sorted(listed)
+        elif row := re.match(r"\| `([\w.]+)` \| (.*) \|$", line):
+            listed[folder + row[1]] = row[2]
+    modules = [path for suffix in ("py", "pyx") for path in LIBRARY.rglob(f"*.{suffix}") if path.name != "__init__.py"]
+    assert sorted(str(path.relative_to(LIBRARY)) for path in modules) == sorted(listed)
+    assert [] == [module for module, sentence in listed.items() if not sentence]
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
