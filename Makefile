@@ -86,8 +86,8 @@ types: $(STAMPS)/extensions  ## mypy, and the stubs of the compiled modules agai
 	$(BIN)/mypy
 	$(BIN)/stubtest kconsumer._core $(STUBTEST)
 
-unit: $(STAMPS)/extensions  ## unit tests and the rules of layers and words; no broker
-	$(PYTEST) tests/unit tests/test_layering.py tests/test_compiled_modules.py tests/test_language.py -n $(WORKERS) -q
+unit: $(STAMPS)/extensions  ## unit tests, and the rules of layers, words and sizes; no broker
+	$(PYTEST) tests/unit tests/test_layering.py tests/test_compiled_modules.py tests/test_language.py tests/test_budget.py -n $(WORKERS) -q
 
 slower: $(STAMPS)/extensions  ## property, fuzz, protocol, brokerless and packaging tests; no broker
 	$(PYTEST) $(SLOWER) -n $(WAITING_WORKERS) --dist worksteal -q

@@ -1,0 +1,81 @@
+"""Limits the lines of each package, of the tests and of the documents, so that growth is a decision.
+
+Whoever raises a number says why in the message of the commit. Whoever deletes much lowers it.
+`python tests/test_budget.py` prints the present numbers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SUFFIXES = {".py", ".pyx", ".pxd", ".pyi", ".h", ".md"}
+# Programs write these from tables (docs/make_pages.py).
+GENERATED = {"docs/options.md", "docs/design/state-machines.md"}
+
+#: How many lines the sources that a pattern finds may have together.
+BUDGET = {
+    "kconsumer/**/*": 87_300,
+    "kconsumer/*": 5_400,
+    "kconsumer/_core/**/*": 11_200,
+    "kconsumer/aio/**/*": 2_500,
+    "kconsumer/cli/**/*": 3_300,
+    "kconsumer/config/**/*": 2_000,
+    "kconsumer/coordinator/**/*": 4_600,
+    "kconsumer/engine/**/*": 4_200,
+    "kconsumer/fetching/**/*": 2_800,
+    "kconsumer/formats/**/*": 1_600,
+    "kconsumer/groups/**/*": 1_300,
+    "kconsumer/metadata/**/*": 800,
+    "kconsumer/metrics/**/*": 450,
+    "kconsumer/net/**/*": 6_000,
+    "kconsumer/offsets/**/*": 1_100,
+    "kconsumer/opentelemetry/**/*": 550,
+    "kconsumer/parallel/**/*": 3_100,
+    "kconsumer/ranges/**/*": 1_700,
+    "kconsumer/registry/**/*": 650,
+    "kconsumer/schema/**/*": 5_900,
+    "kconsumer/share/**/*": 3_400,
+    "kconsumer/spark/**/*": 6_200,
+    "kconsumer/state/**/*": 1_800,
+    "kconsumer/telemetry/**/*": 750,
+    "kconsumer/testing/**/*": 17_000,
+    "assignors/**/*": 1_700,
+    "tests/**/*.py": 119_900,
+    "benchmarks/**/*.py": 8_400,
+    "tools/*.py": 1_100,
+    "examples/**/*.py": 2_400,
+    "docs/**/*.py": 2_200,
+    "README.md": 230,
+    "CONTRIBUTING.md": 380,
+    "CHANGELOG.md": 400,
+    "benchmarks/README.md": 810,
+    "docs/**/*.md": 8_890,
+    "docs/design/*.md": 1_240,
+}
+
+
+def lines(pattern: str) -> int:
+    """Return the number of lines of all sources that a pattern finds, without generated pages."""
+    found = [path for path in ROOT.glob(pattern) if path.suffix in SUFFIXES]
+    kept = [path for path in found if str(path.relative_to(ROOT)) not in GENERATED]
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in kept)
+
+
+@pytest.mark.parametrize("pattern", BUDGET)
+def test_sources_stay_within_their_budget(pattern: str) -> None:
+    """What a pattern finds exists, and has no more lines than the table allows."""
+    assert 0 < lines(pattern) <= BUDGET[pattern]
+
+
+def test_every_package_has_a_budget() -> None:
+    """A package of the library that is new needs a row."""
+    packages = {f"kconsumer/{path.parent.name}/**/*" for path in ROOT.glob("kconsumer/*/__init__.py")}
+    assert set() == packages - set(BUDGET)
+
+
+if __name__ == "__main__":
+    for row, allowed in BUDGET.items():
+        print(f"{lines(row):7} of {allowed:7}  {row}")
