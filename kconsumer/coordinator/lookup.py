@@ -109,7 +109,7 @@ class CoordinatorManager:
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None. Each error is returned once.
 
-        The failed lookup is retried after a backoff.
+        The failed lookup is retried after a backoff. If it succeeds before the next call, the error is forgotten.
         """
         error, self._fatal = self._fatal, None
         return error
@@ -142,7 +142,7 @@ class CoordinatorManager:
     def _found(self, node: Node, now: float) -> None:
         self.coordinator = node
         self.progress.done()
-        self.last_error = None
+        self.last_error = self._fatal = None
         self.lost_because = ""
         _log.info("found coordinator %s of group %s", node, self._group_id)
         self._backoff.reset()

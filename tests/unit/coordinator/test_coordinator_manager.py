@@ -156,6 +156,14 @@ def test_final_errors_of_the_client_are_raised() -> None:
     assert error is case.take_error()
 
 
+def test_an_error_is_forgotten_when_the_coordinator_is_found() -> None:
+    """After a later lookup has succeeded, the error of an earlier one is no longer raised."""
+    case = manager()
+    fail(asks(case, 0.0), AuthenticationError("wrong password"), 0.0)
+    respond(asks(case, 10 * RETRY_MS), found(), 10 * RETRY_MS)
+    assert case.take_error() is None
+
+
 def test_the_brokers_words_are_passed_on() -> None:
     """The error contains the message that the broker sends with the code."""
     case = manager()
