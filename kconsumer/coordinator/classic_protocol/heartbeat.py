@@ -121,6 +121,7 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         if code == 0:
             if self._member.state is MemberState.STABLE and self._member.rejoin_reason is None:
                 self.progress.done()
+            self._error = None  # of an earlier heartbeat: its cause is over
             self.reset_session_timer(reply.now)
             self._backoff.reset()
             return

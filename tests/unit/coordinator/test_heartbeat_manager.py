@@ -178,3 +178,14 @@ def test_a_failed_authentication_is_raised_and_changes_nothing() -> None:
     assert error is group.heartbeat.take_error()
     assert MemberState.STABLE is group.member.state
     assert group.coordinator.connection_id is None
+
+
+def test_a_failed_authentication_is_forgotten_after_the_next_heartbeat() -> None:
+    """An error of a heartbeat is not raised if a later heartbeat has succeeded."""
+    group = stable()
+    group.now += 3000
+    group.break_connection(beat(group)[0], AuthenticationError("no", code=58))
+    group.find_coordinator()
+    group.now += 3000
+    group.respond(beat(group)[0], HeartbeatResponse())
+    assert group.heartbeat.take_error() is None
