@@ -46,23 +46,12 @@ static inline const char *kc_openssl_load(const char *path)
     KC_FIND(SSL_pending)
     KC_FIND(SSL_up_ref)
     KC_FIND(SSL_free)
-    KC_FIND(SSL_set0_rbio)
     KC_FIND(SSL_ctrl)
     KC_FIND(ERR_clear_error)
     KC_FIND(ERR_peek_error)
     KC_FIND(ERR_reason_error_string)
     KC_FIND(OpenSSL_version_num)
     KC_FIND(CRYPTO_get_ex_new_index)
-    KC_FIND(BIO_get_new_index)
-    KC_FIND(BIO_meth_new)
-    KC_FIND(BIO_meth_set_read)
-    KC_FIND(BIO_meth_set_ctrl)
-    KC_FIND(BIO_meth_set_destroy)
-    KC_FIND(BIO_new)
-    KC_FIND(BIO_set_data)
-    KC_FIND(BIO_get_data)
-    KC_FIND(BIO_set_flags)
-    KC_FIND(BIO_clear_flags)
 #undef KC_FIND
     return NULL;
 }
@@ -84,42 +73,11 @@ static void kc_openssl_forked(void)
     kc_api.readers = 0;
 }
 
-static int kc_bio_read(void *bio, char *data, int size)
-{
-    return kc_ahead_read(bio, data, size, kc_api.BIO_get_data(bio));
-}
-
-static long kc_bio_control(void *bio, int command, long number, void *pointer)
-{
-    (void) number;
-    return kc_ahead_control(command, pointer, kc_api.BIO_get_data(bio));
-}
-
-static int kc_bio_destroy(void *bio)
-{
-    free(kc_api.BIO_get_data(bio));
-    return 1;
-}
-
-/* Create the BIO_METHOD of the sources that read ahead. Without memory for it, OpenSSL reads the sockets itself. */
-static inline void kc_openssl_make_method(void)
-{
-    int index = kc_api.BIO_get_new_index();
-    void *method = index < 0 ? NULL : kc_api.BIO_meth_new(index | KC_BIO_TYPE_SOCKET_LIKE, "kconsumer");
-    if (method == NULL)
-        return;
-    kc_api.BIO_meth_set_read(method, kc_bio_read);
-    kc_api.BIO_meth_set_ctrl(method, kc_bio_control);
-    kc_api.BIO_meth_set_destroy(method, kc_bio_destroy);
-    kc_api.ahead_method = method;
-}
-
 /* Let OpenSSL call kc_note_created. Returns 0 if that fails. */
 static inline int kc_openssl_watch(void)
 {
     if (atexit(kc_openssl_exit) || pthread_atfork(NULL, NULL, kc_openssl_forked))
         return 0;
-    kc_openssl_make_method();
     return kc_api.CRYPTO_get_ex_new_index(KC_EX_INDEX_SSL, 0, NULL, kc_note_created, NULL, NULL) >= 0;
 }
 

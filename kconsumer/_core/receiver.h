@@ -314,7 +314,7 @@ kc_job_begin(kc_receiver *receiver, int fd, kc_tls *tls, unsigned char *memory, 
     int number, ready = tls != NULL && kc_tls_pending(tls);
     kc_job *job;
     if (tls != NULL)
-        kc_tls_read_ahead(tls);
+        kc_tls_keep_buffer(tls);
     pthread_mutex_lock(&receiver->lock);
     for (number = 0; number < KC_JOBS && receiver->jobs[number].state != KC_UNUSED; number++)
         ;

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 
 #include "openssl_functions.h"
-#include "tls_ahead.h"
 
 /* Why a call of OpenSSL did not transfer bytes. */
 typedef struct {
@@ -30,7 +29,6 @@ typedef struct {
     int writers;      /* the number of threads that wait to write; atomic */
     kc_openssl *api;
     void *ssl;
-    kc_tls_ahead *ahead; /* the source of OpenSSL's bytes, which owns it; NULL: OpenSSL reads the socket itself */
     kc_tls_stop end;  /* why no more bytes can be read; `error` is 0 until then */
     int unreported;   /* a job has stopped early, and the next read by the caller will return the reason */
 } kc_tls;
@@ -81,15 +79,11 @@ static inline int kc_tls_call_read(kc_tls *tls, void *data, size_t size, size_t 
     return result == 1;
 }
 
-/* Prepare for large responses: read ahead of OpenSSL, and let it keep its buffer, which it otherwise allocates for each
- * record. Does nothing if there is no memory, or if it was called before. */
-static inline void kc_tls_read_ahead(kc_tls *tls)
+/* Prepare for large responses: let OpenSSL keep its buffer, which it otherwise allocates for each record. */
+static inline void kc_tls_keep_buffer(kc_tls *tls)
 {
     pthread_mutex_lock(&tls->lock);
-    if (tls->ahead == NULL) {
-        tls->ahead = kc_ahead_install(tls->api, tls->ssl);
-        tls->api->SSL_ctrl(tls->ssl, KC_SSL_CTRL_CLEAR_MODE, KC_SSL_MODE_RELEASE_BUFFERS, NULL);
-    }
+    tls->api->SSL_ctrl(tls->ssl, KC_SSL_CTRL_CLEAR_MODE, KC_SSL_MODE_RELEASE_BUFFERS, NULL);
     pthread_mutex_unlock(&tls->lock);
 }
 
@@ -156,14 +150,13 @@ static inline size_t kc_tls_write(kc_tls *tls, const void *data, size_t size, kc
     return count;
 }
 
-/* Returns whether a read may return something although no bytes are in the socket: decrypted bytes, bytes that were
- * received ahead, or the reason why there are no more. */
+/* Returns whether a read may return something although no bytes are in the socket: decrypted bytes, or the reason
+ * why there are no more. */
 static inline int kc_tls_pending(kc_tls *tls)
 {
     int found;
     pthread_mutex_lock(&tls->lock);
-    found = tls->unreported || tls->end.error || tls->api->SSL_pending(tls->ssl) > 0 ||
-            (tls->ahead != NULL && kc_ahead_left(tls->ahead));
+    found = tls->unreported || tls->end.error || tls->api->SSL_pending(tls->ssl) > 0;
     pthread_mutex_unlock(&tls->lock);
     return found;
 }

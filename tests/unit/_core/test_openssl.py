@@ -289,7 +289,7 @@ def test_a_job_that_ends_early(pair: Pair, receiver: Receiver, sent: bytes, aler
 
 
 def test_a_small_frame_behind_a_large_one(pair: Pair, receiver: Receiver) -> None:
-    """What was received ahead of OpenSSL is reported as pending, and read although the socket is empty."""
+    """A frame behind a large one stays in the socket, and is the next that is read."""
     large, small = frame(60_000), frame(20)
     pair.server.sendall(large)
     pair.server.sendall(small)
@@ -297,8 +297,7 @@ def test_a_small_frame_behind_a_large_one(pair: Pair, receiver: Receiver) -> Non
     receiver.begin(pair.client.fileno(), memory, None, True, pair.channel)
     assert (None, large[:4], 60_000, 0) == taken(receiver)
     assert large[4:] == memory
-    assert not any(select.select([pair.client], [], [], 0))
-    assert pair.channel.pending
+    assert any(select.select([pair.client], [], [], 10))
     assert not pair.channel.ended
     receiver.begin(pair.client.fileno(), memory, None, True, pair.channel)
     assert (None, small[:4], 20, 0) == taken(receiver)
@@ -353,7 +352,7 @@ def wire(tmp_path: Path) -> Iterator[tuple[TlsChannel, ssl.SSLSocket, socket.soc
 def test_a_part_of_the_next_record(
     wire: tuple[TlsChannel, ssl.SSLSocket, socket.socket, Wire], receiver: Receiver, cut: int
 ) -> None:
-    """If a part of a TLS record was received ahead, the rest is read when it arrives."""
+    """If a part of a TLS record has arrived, the rest is read when it arrives."""
     channel, client, far, server = wire
     first, second = frame(20_000), frame(30_000)
     start, rest = server.encrypted(first), server.encrypted(second)
