@@ -1,15 +1,11 @@
 """Tries an installed kconsumer as a user would, away from its source tree: every compiled module is imported, the
 assignor plugins are loaded, and a consumer reads records in every compression from a cluster in this process.
-
-    python try_wheel.py                  of the wheel that this Python has installed
-    python try_wheel.py --without-network   only what needs no socket, as under an emulator
 """
 
 from __future__ import annotations
 
 import importlib
 import platform
-import sys
 import sysconfig
 from importlib.metadata import version
 from pathlib import Path
@@ -69,10 +65,9 @@ def main() -> None:
     for name in ASSIGNORS:
         assignors.load(name)
     decode()
-    if "--without-network" not in sys.argv:
-        consume()
+    consume()
     where = f"{platform.python_implementation()} {platform.python_version()}, {sysconfig.get_platform()}"
-    print(f"kconsumer {kconsumer.__version__} works: {modules} compiled modules, {where}, {sys.byteorder}-endian")
+    print(f"kconsumer {kconsumer.__version__} works: {modules} compiled modules, {where}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-from multiprocessing.connection import Connection
+import sys
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
@@ -15,6 +15,11 @@ from kconsumer.parallel.settings import Handler, Settings
 from kconsumer.parallel.threads import ThreadExecutor
 from kconsumer.parallel.work_queue import WorkQueue
 from kconsumer.parallel.worker_process import READY, load_error, serve
+
+if sys.platform == "win32":
+    from multiprocessing.connection import PipeConnection as Connection
+else:
+    from multiprocessing.connection import Connection
 
 EXIT_TIMEOUT_S = 5.0  # how long an ending process may take
 
