@@ -29,6 +29,7 @@ from benchmarks.latency import RATE, Pulse, percentile
 from support.brokers.kafka import JVM_FULL, Kafka, KafkaCluster
 
 READ = "async_read.py"
+REFERENCE = "kconsumer-blocking, batches"
 TOPICS = ("100B", "1KB")
 # Client -> the share of the topic that it reads: slow clients read less.
 SHARES = {"kconsumer-blocking": 1, "kconsumer": 1, "aiokafka": 5, "confluent": 10}
@@ -172,7 +173,7 @@ def measure_reading(kafka: Kafka, results: dict[str, Any], parts: Sequence[str],
         topic = load(kafka, part)
         if "throughput" in parts:
             found = results[corpus.name] = throughput(kafka, topic, part, rounds)
-            print(f"\n{part.title}\n\n{speed_table(found, 'kconsumer-blocking, batches')}", flush=True)
+            print(f"\n{part.title}\n\n{speed_table(found, REFERENCE)}", flush=True)
         if "many" in parts and corpus.name == TOPICS[0] and not quick:
             results["many"] = many(kafka, topic, part.records, rounds)
             print(f"\n{speed_table(results['many'], ONE)}", flush=True)

@@ -29,6 +29,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "consumer": {"group_protocol": "consumer"},
 }
 CLIENTS = (*ENGINES, "confluent")
+Figures = dict[str, dict[str, float]]
 MEMBERS = 3
 WARM_CALLS, CALLS = 2_000, 30_000
 MAX_PERCENT, MAX_US = 1.0, 30.0
@@ -97,7 +98,7 @@ def calls(poll: Callable[[float], object]) -> dict[str, float]:
     }
 
 
-def measure(client: str, servers: str, topic: str, seconds: float) -> list[dict[str, dict[str, float]]]:
+def measure(client: str, servers: str, topic: str, seconds: float) -> list[Figures]:
     """Run three members at once. Returns their figures."""
     command = [sys.executable, __file__, "--member", client, "--servers", servers, "--topic", topic]
     processes = [
@@ -114,11 +115,23 @@ def measure(client: str, servers: str, topic: str, seconds: float) -> list[dict[
             process.wait()
 
 
-def report(client: str, found: list[dict[str, dict[str, float]]]) -> bool:
-    """Print the worst member in each column. Returns whether kconsumer is within its limits."""
-    worst = {key: max(one[part][key] for one in found) for part in ("idle", "calls") for key in found[0][part]}
-    print(f"{client:10}" + "".join(f" {figure:11.2f}" for figure in worst.values()), flush=True)
-    return client == "confluent" or (worst["percent"] < MAX_PERCENT and worst["process"] < MAX_US)
+def worst(found: list[Figures]) -> dict[str, float]:
+    """Return the figures of the worst member in each column."""
+    return {key: max(one[part][key] for one in found) for part in ("idle", "calls") for key in found[0][part]}
+
+
+def table(members: dict[str, list[Figures]]) -> str:
+    """Return a table of the worst member of each client."""
+    rows = [[client, *(f"{figure:.2f}" for figure in worst(found).values()), ""] for client, found in members.items()]
+    heads = ["client", "idle, % of a core", "switches/s", "`poll(0)`, thread us", "process us", "p50 us", "p99 us"]
+    rule = ["---", *["---:"] * (len(heads) - 1)]
+    return "\n".join("| " + " | ".join(cells[: len(heads)]) + " |" for cells in [heads, rule, *rows]) + "\n"
+
+
+def is_within_limits(client: str, found: list[Figures]) -> bool:
+    """Return whether the members of kconsumer kept their limits; there are none for other clients."""
+    figures = worst(found)
+    return client == "confluent" or (figures["percent"] < MAX_PERCENT and figures["process"] < MAX_US)
 
 
 def main() -> int:
@@ -126,24 +139,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--only", choices=CLIENTS, action="append", help="may be given more than once")
+    parser.add_argument("--output", type=Path, help="also write all figures to this file as JSON")
     parser.add_argument("--member", choices=CLIENTS, help=argparse.SUPPRESS)
     parser.add_argument("--servers", help=argparse.SUPPRESS)
     parser.add_argument("--topic", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.member is not None:
         member(args.member, args.servers, args.topic, args.seconds)
+    from benchmarks.compare import report
+    from benchmarks.compare.run import machine
     from benchmarks.data import DEFAULT_HEARTBEATS
     from support.brokers.kafka import KafkaCluster
 
-    print(f"load before: {os.getloadavg()[0]:.1f}; worst of {MEMBERS} members")
-    heads = ("idle CPU %", "switches/s", "thread us", "process us", "p50 us", "p99 us")
-    print(f"{'client':10}" + "".join(f" {head:>11}" for head in heads))
+    results: dict[str, Any] = {**report.new_results(machine(), 1), "members": {}}
     with KafkaCluster(properties=DEFAULT_HEARTBEATS) as kafka:
-        verdicts = []
         for client in args.only or CLIENTS:
             topic = kafka.create_topic(f"idle-{client}", MEMBERS)
-            verdicts.append(report(client, measure(client, kafka.bootstrap_servers, topic, args.seconds)))
-    return 0 if all(verdicts) else 1
+            results["members"][client] = measure(client, kafka.bootstrap_servers, topic, args.seconds)
+    report.publish_table(results, f"worst of {MEMBERS} members", table(results["members"]), args.output)
+    return 0 if all(is_within_limits(*item) for item in results["members"].items()) else 1
 
 
 if __name__ == "__main__":

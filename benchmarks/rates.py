@@ -2,8 +2,7 @@
 
 One broker, one producer process that keeps the rate (`compare/clients/rate_producer.py`), and one client at a time, the
 only member of a new group, in its own process. Clients alternate at each rate. Prints a table in Markdown for each
-number of partitions. `--publish` writes results and plot to benchmarks/results, and tables and plot into the README
-files.
+number of partitions.
 
     python benchmarks/rates.py [--rate 10 --rate 1000] [--partitions 50] [--only kconsumer] [--seconds 8] [--rounds 1]
 """
@@ -32,8 +31,6 @@ from support.brokers.kafka import JVM_FULL, Kafka, KafkaCluster
 RATES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 PARTITIONS = (1, 50)
 REFERENCE = "kconsumer"
-RESULTS = ROOT / "benchmarks" / "results" / "rates.json"
-PLOT = RESULTS.with_suffix(".svg")
 SETTLE_S = 15
 TOLERANCE, TOLERANCE_RECORDS = 0.05, 10  # a client keeps up if it misses no more than the larger of both
 
@@ -206,19 +203,7 @@ def tables(results: dict[str, Any]) -> str:
     """Return all tables of a run."""
     cells = [Cell(**cell) for cell in results["cells"]]
     counts = sorted({cell.partitions for cell in cells})
-    return "\n".join([report.machine_line(results) + ".\n", *(table(cells, count) for count in counts)])
-
-
-def publish(results: dict[str, Any]) -> None:
-    """Write results and plot, and put tables and plot into the README files."""
-    from benchmarks.compare.rate_plot import draw
-
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    cells = [Cell(**cell) for cell in results["cells"]]
-    draw({count: lines(cells, count) for count in sorted({cell.partitions for cell in cells})}, results, PLOT)
-    for page, text in ((ROOT / "README.md", ""), (ROOT / "benchmarks" / "README.md", f"{tables(results)}\n")):
-        picture = f"![CPU time per record of each client at each rate]({PLOT.relative_to(page.parent)})"
-        report.put_between_marks(page, f"{text}{picture}", "rates")
+    return "\n".join([report.place_line(results) + ".\n", *(table(cells, count) for count in counts)])
 
 
 def arguments() -> argparse.Namespace:
@@ -231,17 +216,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="time of each measurement (default 8, 2 when quick)")
     parser.add_argument("--rounds", type=int, default=1, help="readings per client (default 1)")
     parser.add_argument("--output", type=Path, help="also write all figures to this file as JSON")
-    parser.add_argument("--publish", action="store_true", help="store the results, and put them into the README files")
-    parser.add_argument("--from", dest="stored", type=Path, help="publish the results in this file; measure nothing")
     return parser.parse_args()
 
 
 def main() -> None:
     """Measure, and print the tables."""
     options = arguments()
-    if options.stored:
-        publish(json.loads(options.stored.read_text()))
-        return
     results = report.new_results(machine(), options.rounds)
     compile_sources()
     clients = options.only or list(CLIENTS)
@@ -251,9 +231,7 @@ def main() -> None:
     results["cells"] = [cell._asdict() for cell in cells]
     print(tables(results))
     if options.output:
-        options.output.write_text(json.dumps(results) + "\n")
-    if options.publish:
-        publish(results)
+        options.output.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

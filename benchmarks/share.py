@@ -60,17 +60,31 @@ def read(kafka: Any, way: str, topic: str, number: int, records: int) -> dict[st
     return found
 
 
+def table(readings: dict[str, list[dict[str, float]]]) -> str:
+    """Return a table of the medians of each client."""
+    lines = ["| client | records/s | CPU s per million | broker's CPU s per million |", "| --- | ---: | ---: | ---: |"]
+    for client, rows in readings.items():
+        rate = statistics.median(row["records"] / row["seconds"] for row in rows)
+        cpu = statistics.median(1e6 * row["cpu"] / row["records"] for row in rows)
+        broker = statistics.median(1e6 * row["broker"] / row["records"] for row in rows)
+        lines.append(f"| {client} | {rate:,.0f} | {cpu:.2f} | {broker:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Start a broker, and measure each client in each round."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default=",".join(WAYS), help="the clients, with commas")
+    parser.add_argument("--output", type=Path, help="also write all figures to this file as JSON")
     arguments = parser.parse_args()
+    from benchmarks.compare import report
+    from benchmarks.compare.run import machine
     from benchmarks.data import Corpus, load
     from support.brokers.kafka import JVM_FULL, KafkaCluster
 
-    print(f"load before: {os.getloadavg()[0]:.1f}", flush=True)
+    results = report.new_results(machine(), arguments.rounds)
     ways = arguments.only.split(",")
     found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
     with KafkaCluster(jvm=JVM_FULL) as kafka:
@@ -82,12 +96,8 @@ def main() -> None:
                 found[way].append(result)
                 rate = result["records"] / result["seconds"]
                 print(f"round {number}: {NAMES[way]:30} {rate:12,.0f} records/s", flush=True)
-    print(f"\n{'':30} {'records/s':>12} {'CPU s/M':>8} {'broker CPU s/M':>15}")
-    for way, rows in found.items():
-        rate = statistics.median(row["records"] / row["seconds"] for row in rows)
-        cpu = statistics.median(1e6 * row["cpu"] / row["records"] for row in rows)
-        broker = statistics.median(1e6 * row["broker"] / row["records"] for row in rows)
-        print(f"{NAMES[way]:30} {rate:12,.0f} {cpu:8.2f} {broker:15.2f}")
+    results["readings"] = {NAMES[way]: rows for way, rows in found.items()}
+    report.publish_table(results, f"{arguments.rounds} rounds, medians", table(results["readings"]), arguments.output)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,11 @@
-"""Formats results as tables, for printing and for the README files, where they stand between two marks.
-
-`python benchmarks/compare/report.py [RESULTS.json]` writes tables and plot of a run (by default the newest) there.
-"""
+"""Formats results as tables, for printing and for the README files, where they stand between two marks (publish.py)."""
 
 from __future__ import annotations
 
 import datetime
 import json
 import math
-import sys
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +13,32 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PLOT = RESULTS / "compare.svg"
+SUMMARY_RATES = (100, 10_000)
 REFERENCE = "kconsumer"
 TOLERANCE = 0.05  # allowed deviation from the rate of a steady load
-SUMMARY = ("kconsumer arrow", "kconsumer", "Java warm", "Java", "confluent tuned", "aiokafka", "kafka-python")
+
+# The columns of the table in README.md, and what the scenarios call each client.
+SUMMARY = {
+    "kconsumer, columns": ("kconsumer arrow",),
+    "kconsumer": ("kconsumer",),
+    "confluent-kafka": ("confluent",),
+    "the same, tuned": ("confluent tuned", "confluent-tuned", "confluent, consume(1000)"),
+    "aiokafka": ("aiokafka",),
+    "kafka-python": ("kafka-python",),
+    "Java": ("Java warm", "Java"),
+}
+# The clients of the table of topics in benchmarks/README.md.
+OVERVIEW = (
+    "bare socket",
+    "kconsumer arrow",
+    "kconsumer",
+    "Java warm",
+    "Java",
+    "confluent tuned",
+    "confluent",
+    "aiokafka",
+    "kafka-python",
+)
 
 Reading = dict[str, Any]
 Readings = dict[str, list[Reading]]
@@ -144,32 +164,83 @@ def place_line(results: dict[str, Any]) -> str:
     machine = results["machine"]
     return (
         f"{results['date']}, {machine['cores']} cores ({machine['cpu']}), Linux {machine['kernel'].split('-')[0]},"
-        f" Python {machine['python']}, Kafka 4.4.0 on the same machine as the client"
+        f" Python {machine['python']}, Kafka 4.4.0 on the same machine"
     )
 
 
-def machine_line(results: dict[str, Any]) -> str:
-    """Return date, machine and versions of a run, and the number of readings."""
-    return f"{place_line(results)}; best of {results['rounds']} readings"
-
-
 def all_tables(results: dict[str, Any]) -> str:
-    """Return all tables of a run."""
-    parts = [machine_line(results) + ".\n"]
-    parts += [topic_table(topic) for topic in results["topics"].values()]
+    """Return a table of all topics, and one of each scenario."""
+    parts = ["**Whole topics, ns/record**\n\n" + overview(results["topics"])]
     parts += [scenario_table(name, found) for name, found in results.get("scenarios", {}).items() if found]
     return "\n".join(parts)
 
 
-def summary(results: dict[str, Any]) -> str:
-    """Return a table of nanoseconds per record of the main clients, with a row per topic."""
-    heads = ["", *(client for client in SUMMARY)]
-    lines = [heads, ["---", *["---:"] * len(SUMMARY)]]
-    for name, topic in results["topics"].items():
-        found = {client: round(ns(best(readings))) for client, readings in topic["readings"].items()}
-        cells = [f"{found[client]:,}" if client in found else "" for client in SUMMARY]
-        lines.append([name.replace("-", ", ").replace("B", " B").replace("K B", " KB"), *cells])
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+def overview(topics: dict[str, Any]) -> str:
+    """Return a table with a row for each client: its best reading of each topic, with CPU time and memory at the first.
+
+    The last column but one is the peak memory at any topic.
+    """
+    rows = []
+    for client in OVERVIEW:
+        found = {name: topic["readings"][client] for name, topic in topics.items() if client in topic["readings"]}
+        if not found:
+            continue
+        first = next(iter(found.values()))
+        cells = [f"{ns(best(found[name])):,.0f}" if name in found else "" for name in topics]
+        cpu = best(first)["cpu_seconds"] * 1e9 / best(first)["records"]
+        peak = max(reading["peak_rss_mb"] for readings in found.values() for reading in readings)
+        rows.append([client, *cells, f"{cpu:,.0f}", f"{peak:,.0f}", str(first[0]["version"])])
+    names = [spelled(topic) for topic in topics]
+    return table(["client", *names, f"CPU, {names[0]}", "peak RSS MB", "version"], rows)
+
+
+def spelled(topic: str) -> str:
+    """Return the name of a topic with spaces."""
+    return topic.replace("-", ", ").replace("KB", " KB").replace("0B", "0 B")
+
+
+def summary(found: dict[str, dict[str, Any]]) -> str:
+    """Return the table of README.md from the results of several scenarios. The best of each row is bold."""
+    rows: list[tuple[str, dict[str, float]]] = []
+    for name, title in (("100B", "records of 100 B, ns each"), ("1KB", "records of 1 KB, ns each")):
+        if topic := found["compare"]["topics"].get(name):
+            rows.append((title, {client: ns(best(readings)) for client, readings in topic["readings"].items()}))
+    peaks = found["compare"]["topics"]["100B"]["readings"]
+    rows.append(("peak memory with 100 B, MB", {c: best(readings)["peak_rss_mb"] for c, readings in peaks.items()}))
+    for cell in found.get("rates", {"cells": []})["cells"]:
+        if cell["partitions"] == 1 and cell["rate"] in SUMMARY_RATES:
+            cost = {c: min(r["cpu_seconds"] * 1e6 / r["records"] for r in rs) for c, rs in cell["readings"].items()}
+            rows.append((f"{cell['rate']:,} records/s, µs of CPU each", cost))
+    if readings := found.get("latency", {}).get("readings"):
+        middle = {c: statistics.median(us for reading in rs for us in reading["us"]) for c, rs in readings.items()}
+        rows.append(("a single record, median µs after its producer's call", middle))
+    if readings := found["compare"].get("scenarios", {}).get("first"):
+        times = {client: median(found, "seconds") * 1000 for client, found in readings.items()}
+        rows.append(("first record of a new group, ms", times))
+    heads = ["", *SUMMARY]
+    lines = [heads, ["---", *["---:"] * len(SUMMARY)], *([title, *_best_in_bold(row)] for title, row in rows)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n\n" + _places(found) + ".\n"
+
+
+def _best_in_bold(figures: dict[str, float]) -> list[str]:
+    """Return the cells of a row of the summary."""
+    named = [
+        next((figures[client] for client in clients if client in figures), math.inf) for clients in SUMMARY.values()
+    ]
+    lowest = short(min(named))
+    cells = ["" if math.isinf(value) else short(value) for value in named]
+    return [f"**{cell}**" if cell == lowest else cell for cell in cells]
+
+
+def _places(found: dict[str, dict[str, Any]]) -> str:
+    """Return dates and machines of the results in the summary, each once."""
+    named = [found[name] for name in ("compare", "rates", "latency") if name in found]
+    return "; ".join(dict.fromkeys(place_line(results) for results in named))
+
+
+def short(value: float) -> str:
+    """Return a number with three digits at least."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
 
 
 def put_between_marks(path: Path, text: str, name: str = "bench") -> None:
@@ -180,32 +251,3 @@ def put_between_marks(path: Path, text: str, name: str = "bench") -> None:
     if not begin or not end:
         raise ValueError(f"{path} has no place marked {first} … {last}")
     path.write_text(f"{before}{first}\n{text.strip()}\n{last}{after}")
-
-
-def newest() -> Path:
-    """Return the file of the latest full run."""
-    return max(RESULTS.glob("20*.json"))
-
-
-def publish(results: dict[str, Any]) -> None:
-    """Write tables and plot into the README files."""
-    from benchmarks.compare.plot import draw
-
-    draw(results, PLOT)
-    picture = f"![Nanoseconds per record of each client]({PLOT.relative_to(ROOT)})"
-    note = f"Nanoseconds per record, touching each value; {machine_line(results)}."
-    put_between_marks(ROOT / "README.md", f"{note}\n\n{summary(results)}\n{picture}")
-    picture = f"![Nanoseconds per record of each client]({PLOT.relative_to(ROOT / 'benchmarks')})"
-    put_between_marks(ROOT / "benchmarks" / "README.md", f"{all_tables(results)}\n{picture}")
-
-
-def main() -> None:
-    """Publish the results of the given file, or of the newest one."""
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else newest()
-    publish(json.loads(path.read_text()))
-    print(f"published {path}")
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
-    main()

@@ -1,14 +1,12 @@
 """Compares consumers on the same topics of the same broker in one run.
 
 Every reading is a new process. Clients alternate, so that other work on the machine slows all of them, and the best of
-several rounds counts. Prints a table per topic and scenario. A full run also writes benchmarks/results/<date>.json, and
-puts tables and a plot into the README files.
+several rounds counts. Prints a table per topic and scenario.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import platform
@@ -121,9 +119,7 @@ def arguments() -> argparse.Namespace:
         choices=[*scenarios.SCENARIOS, "none"],
         help="run only this scenario (repeatable)",
     )
-    parser.add_argument(
-        "--output", type=Path, help="JSON file for all readings (default benchmarks/results/<date>.json)"
-    )
+    parser.add_argument("--output", type=Path, help="also write all readings to this file as JSON")
     parser.add_argument("--plot", type=Path, help="also write the plot to this file (.svg or .png)")
     return parser.parse_args()
 
@@ -131,13 +127,11 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Start a broker, fill the topics, compare the clients, print and store the figures."""
     options = arguments()
-    whole = not (options.quick or options.only or options.corpus or options.scenario or options.tls)
     rounds = options.rounds or (1 if options.quick else 2)
     corpora = [c for c in CORPORA if not options.corpus or c.name in options.corpus]
     chosen = options.scenario or ([] if options.corpus or options.only or options.tls else scenarios.SCENARIOS)
     size = scenarios.QUICK if options.quick else scenarios.FULL
-    today = datetime.date.today().isoformat()
-    results: dict[str, Any] = {"date": today, "machine": machine(), "rounds": rounds, "topics": {}, "scenarios": {}}
+    results: dict[str, Any] = {**report.new_results(machine(), rounds), "topics": {}, "scenarios": {}}
     compile_sources()
     with broker(options.tls) as kafka:
         for corpus in [corpus.quick() for corpus in corpora] if options.quick else corpora:
@@ -152,17 +146,12 @@ def main() -> None:
                     results["scenarios"][scenario] = measured
                     print(report.scenario_table(scenario, measured), flush=True)
             kafka.delete_topic(topic)
-    output = options.output or (ROOT / "benchmarks" / "results" / f"{today}.json" if whole else None)
-    if output:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(results, indent=1) + "\n")
-        print(f"written to {output}")
+    if options.output:
+        options.output.write_text(json.dumps(results, indent=1) + "\n")
     if options.plot:
         from benchmarks.compare.plot import draw
 
         draw(results, options.plot)
-    if whole:
-        report.publish(results)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def test_scenarios(report: ModuleType) -> None:
     assert "| Java | 50.0 % | 250 | 2000 | 40 | 1 |" in text
     assert "| kconsumer | 50.0 % | 5000000 | 0 | 40 | 1 |" in text
     assert report.SCENARIO_TITLES["four"] not in text
-    assert text.startswith("2026-01-02, 2 cores (Chip), Linux 6.1.0, Python 3.11.7")
+    assert text.startswith("**Whole topics, ns/record**")
 
 
 def test_clients_of_another_load_than_the_one_asked_for_come_last(report: ModuleType) -> None:
@@ -93,9 +93,38 @@ def test_clients_of_another_load_than_the_one_asked_for_come_last(report: Module
     ] == rows
 
 
-def test_summary_leaves_out_what_was_not_measured(report: ModuleType) -> None:
-    """The summary has a row per topic and a column per client, without those that were not measured."""
-    assert "| 100 B |  | 200 |  |  |  | 1,500 |  |" == report.summary(RESULTS).splitlines()[2]
+def test_topics_are_columns_of_one_table(report: ModuleType) -> None:
+    """The table of topics has a row per client, with CPU time at the first topic and the largest peak of memory."""
+    readings = {"kconsumer": [reading(0.6), {**reading(0.5), "peak_rss_mb": 60}]}
+    topics = {**RESULTS["topics"], "1KB-headers": {"readings": readings}}
+    assert [
+        "| client | 100 B | 1 KB, headers | CPU, 100 B | peak RSS MB | version |",
+        "| kconsumer | 200 | 500 | 100 | 60 | 1 |",
+        "| aiokafka | 1,500 |  | 750 | 40 | 1 |",
+    ] == [line for line in report.overview(topics).splitlines() if "---" not in line]
+
+
+def test_summary_has_the_best_of_each_row_in_bold(report: ModuleType) -> None:
+    """The summary has a row for each kind of figure, a gap where a client was not measured, and the best in bold."""
+    cells = [
+        {"partitions": 1, "rate": 100, "readings": {"kconsumer": [reading(3e-5, 1)], "confluent": [reading(2e-5, 1)]}}
+    ]
+    latency = {"kconsumer": [{"us": [500, 600, 900]}], "confluent": [{"us": [400]}, {"us": [450, 460]}]}
+    found = {
+        "compare": RESULTS,
+        "rates": {**RESULTS, "cells": cells},
+        "latency": {**RESULTS, "readings": latency},
+    }
+    rows = report.summary(found).splitlines()[2:]
+    assert [
+        "| records of 100 B, ns each |  | **200** |  |  | 1,500 |  |  |",
+        "| peak memory with 100 B, MB |  | **40** |  |  | **40** |  |  |",
+        "| 100 records/s, µs of CPU each |  | 15 | **10** |  |  |  |  |",
+        "| a single record, median µs after its producer's call |  | 600 | **450** |  |  |  |  |",
+        "| first record of a new group, ms |  | **200** |  |  |  |  |  |",
+        "",
+        "2026-01-02, 2 cores (Chip), Linux 6.1.0, Python 3.11.7, Kafka 4.4.0 on the same machine.",
+    ] == rows
 
 
 def test_text_between_marks(report: ModuleType, tmp_path: Path) -> None:
@@ -114,9 +143,10 @@ def test_text_between_marks(report: ModuleType, tmp_path: Path) -> None:
         report.put_between_marks(page, "new")
 
 
-def test_published_figures_are_those_of_the_newest_run(report: ModuleType) -> None:
-    """README and benchmarks/README.md have the figures of results/."""
-    results = json.loads(report.newest().read_text())
-    assert report.summary(results) in (ROOT / "README.md").read_text()
-    assert report.all_tables(results).strip() in (ROOT / "benchmarks" / "README.md").read_text()
-    assert report.PLOT.is_file()
+def test_published_figures_are_those_of_the_results(report: ModuleType) -> None:
+    """README and benchmarks/README.md have the figures of results/; `python benchmarks/publish.py` writes them."""
+    paths = {path.stem: path for path in report.RESULTS.glob("*.json")}
+    names = [name for name in ("compare", "rates", "latency") if name in paths]
+    found = {name: json.loads(paths[name].read_text(encoding="utf-8")) for name in names}
+    assert report.summary(found) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert report.all_tables(found["compare"]) in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
