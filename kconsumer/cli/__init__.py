@@ -57,7 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Returns the values of the arguments. Raises UsageError for a wrong command line."""
-    args, unknown = build_parser().parse_known_args(join_negative_values(argv))
+    parser = build_parser()
+    completion.complete(parser)
+    args, unknown = parser.parse_known_args(join_negative_values(argv))
     if unknown:
         args.parser.refuse(unknown)
     return args
@@ -86,7 +88,6 @@ def build_parser() -> Parser:
     dump.add_parser(commands, common)
     fake_cluster.add_parser(commands, common)
     completion.add_parser(commands, common)
-    parser.set_defaults(root=parser)
     return parser
 
 

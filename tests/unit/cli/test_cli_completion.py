@@ -1,144 +1,95 @@
-"""Completion scripts, run by the shells that are installed; bash always is."""
+"""Completion of command lines, by bash with the script that the command prints."""
 
 from __future__ import annotations
 
+import builtins
 import os
-import pty
-import re
-import select
-import shutil
 import subprocess
-import time
-from collections.abc import Callable
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kconsumer import cli
-from kconsumer.cli.completion import SCRIPTS, commands_of
-
-LIMIT_S = 30.0
-INSTALLED = [shell for shell in sorted(SCRIPTS) if shutil.which(shell)]
-
-
-def test_bash_is_installed() -> None:
-    """At least one shell runs its script in these tests."""
-    assert "bash" in INSTALLED
+from kconsumer.cli.completion import FILE_METAVARS, SHELLS, WORDS, actions
 
 
 @pytest.fixture(scope="module")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The script of each shell, in a file."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the command `kconsumer`, its script for bash and a file."""
     folder = tmp_path_factory.mktemp("completion")
     (folder / "data.log").write_text("")
-    commands = list(commands_of(cli.build_parser()))
-    paths = {}
-    for shell, script in SCRIPTS.items():
-        paths[shell] = folder / f"kconsumer.{shell}"
-        paths[shell].write_text(script(commands))
-    return paths
+    command = folder / "kconsumer"
+    command.write_text(f"#!{sys.executable}\nimport sys\nfrom kconsumer import cli\nsys.exit(cli.main())\n")
+    command.chmod(0o755)
+    script = subprocess.run([command, "completion", "bash"], check=True, capture_output=True, text=True).stdout
+    (folder / "script").write_text(script)
+    return folder
 
 
-def bash(script: Path, line: str) -> set[str]:
+def completed(folder: Path, line: str) -> set[str]:
     """Returns what bash offers for the last word of a command line. A trailing blank begins a new word."""
-    words = [word for word in re.split(r"(=)|\s+", line) if word is not None]
-    variables = f"COMP_WORDS=({' '.join(words[:-1])} '{words[-1]}'); COMP_CWORD={len(words) - 1}"
-    # bash itself refuses `compopt` outside of a completion.
-    commands = f"compopt() {{ :; }}; source {script}; {variables}; _kconsumer; echo ${{COMPREPLY[@]}}"
-    command = ["bash", "--norc", "-c", commands]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=script.parent)
-    assert "" == done.stderr
-    return set(done.stdout.split())
-
-
-def fish(script: Path, line: str) -> set[str]:
-    """Returns what fish offers for the last word of a command line."""
-    command = ["fish", "-c", f"source {script}; complete -C '{line}'"]
-    environment = {**os.environ, **dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"), str(script.parent))}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=script.parent, env=environment)
-    assert "" == done.stderr
-    return {offered.partition("\t")[0].removeprefix("--format=") for offered in done.stdout.splitlines()}
-
-
-def zsh(script: Path, line: str) -> set[str]:
-    """Returns what zsh lists for the last word of a command line, in a terminal."""
-    main, terminal = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "HOME": str(script.parent), "COLUMNS": "200"}
-    shell = subprocess.Popen(
-        ["zsh", "-f", "-i"],
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        env=environment,
-        cwd=script.parent,
-        start_new_session=True,
+    commands = (
+        f"source script; COMP_LINE='{line}' COMP_POINT={len(line)} COMP_TYPE=9; _python_argcomplete kconsumer; "
+        "printf '%s\\n' \"${COMPREPLY[@]}\""
     )
-    os.close(terminal)
-    try:
-        setup = f"autoload -U compinit; compinit -D -u; source {script}; bindkey '^X' list-choices; echo LOA''DED\n"
-        os.write(main, setup.encode())
-        read_until_quiet(main, "LOADED\r\n")
-        os.write(main, f"{line}\x18".encode())
-        text = read_until_quiet(main, "\n")
-    finally:
-        shell.kill()
-        shell.wait()
-        os.close(main)
-    return set(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", " ", text).partition("\n")[2].split())
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    command = ["bash", "--norc", "-c", commands]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder, env=environment)
+    return {word.strip() for word in done.stdout.splitlines()}
 
 
-def read_until_quiet(descriptor: int, text: str) -> str:
-    """Returns what a terminal shows, until it has shown this text and then nothing for a moment."""
-    deadline = time.monotonic() + LIMIT_S
-    found = ""
-    while time.monotonic() < deadline:
-        if select.select([descriptor], [], [], 0.3)[0]:
-            found += os.read(descriptor, 65_536).decode(errors="replace")
-        elif text in found:
-            return found
-    raise AssertionError(f"the terminal did not show {text!r}, but {found!r}")
-
-
-SHELLS: dict[str, Callable[[Path, str], set[str]]] = {"bash": bash, "fish": fish, "zsh": zsh}
-CASES: list[tuple[str, set[str], set[str]]] = [
-    ("kconsumer ", {"consume", "groups", "topics", "assignors", "dump", "fake-cluster", "completion"}, {"members"}),
-    (
-        "kconsumer groups ",
-        {"list", "describe", "members", "offsets", "lag", "reset", "delete-offsets", "delete"},
-        {"consume"},
-    ),
-    ("kconsumer consume t --ex", {"--exit-at-end"}, {"--from"}),
-    ("kconsumer groups reset g --to ", {"earliest", "latest"}, {"--execute"}),
-    ("kconsumer groups list --state R", {"Reconciling"}, {"Stable"}),
-    ("kconsumer groups list --format=j", {"json"}, {"text"}),
-    ("kconsumer consume t -X max_poll", {"max_poll_records=", "max_poll_interval_ms="}, {"check_crcs="}),
-    ("kconsumer completion ", {"bash", "fish", "zsh"}, {"consume"}),
-    ("kconsumer dump da", {"data.log"}, {"consume"}),
-]
-
-
-@pytest.mark.parametrize(("line", "offered", "others"), CASES, ids=[case[0] for case in CASES])
-@pytest.mark.parametrize("shell", INSTALLED)
-def test_completion(shell: str, line: str, offered: set[str], others: set[str], scripts: dict[str, Path]) -> None:
+@pytest.mark.parametrize(
+    ("line", "offered", "others"),
+    [
+        ("kconsumer ", {"consume", "groups", "topics", "assignors", "dump", "fake-cluster", "completion"}, {"members"}),
+        ("kconsumer groups ", {"list", "describe", "members", "offsets", "lag", "reset", "delete"}, {"consume"}),
+        ("kconsumer consume t --ex", {"--exit-at-end"}, {"--from"}),
+        ("kconsumer groups reset g --to ", {"earliest", "latest"}, {"--execute", "data.log"}),
+        ("kconsumer groups list --state R", {"Reconciling"}, {"Stable"}),
+        ("kconsumer groups list --format=j", {"json"}, {"text"}),
+        ("kconsumer consume t -X max_poll", {"max_poll_records=", "max_poll_interval_ms="}, {"check_crcs="}),
+        ("kconsumer completion ", {"bash", "fish", "zsh"}, {"consume"}),
+        ("kconsumer dump da", {"data.log"}, {"consume"}),
+        ("kconsumer consume da", set(), {"data.log"}),
+    ],
+)
+def test_completion(line: str, offered: set[str], others: set[str], folder: Path) -> None:
     """Commands, actions, options, their values and files are offered where they belong."""
-    shown = SHELLS[shell](scripts[shell], line)
+    shown = completed(folder, line)
     assert (offered, set()) == (offered & shown, others & shown)
 
 
-@pytest.mark.parametrize("shell", sorted(SCRIPTS))
-def test_the_command_prints_the_script(
-    shell: str, scripts: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`kconsumer completion` prints the script of a shell, which has every option of every command."""
+def test_every_name_has_an_argument() -> None:
+    """The options and values that have completions of their own are options and values of some command."""
+    known = list(actions(cli.build_parser()))
+    assert set() == set(WORDS) - {name for action in known for name in action.option_strings}
+    assert set() == set(FILE_METAVARS) - {action.metavar for action in known}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_command_prints_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`kconsumer completion` prints the script of each shell."""
     assert 0 == cli.main(["completion", shell])
-    script = capsys.readouterr().out
-    assert scripts[shell].read_text() == script
-    names = {name for command in commands_of(cli.build_parser()) for name in command.names if name.startswith("--")}
-    written = {f"-l {name[2:]}" if shell == "fish" else name for name in names}
-    assert set() == {text for text in written if text not in script}
+    assert "kconsumer" in capsys.readouterr().out
 
 
 def test_another_shell(capsys: pytest.CaptureFixture[str]) -> None:
     """A shell without a script is a usage error."""
     assert 2 == cli.main(["completion", "csh"])
     assert "invalid choice: 'csh'" in capsys.readouterr().err
+
+
+def test_without_argcomplete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without argcomplete, the command says which extra to install."""
+    real = builtins.__import__
+
+    def refuse(name: str, *args: Any, **options: Any) -> Any:
+        if name.startswith("argcomplete"):
+            raise ImportError(name)
+        return real(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    assert 2 == cli.main(["completion", "bash"])
+    assert "install the extra cli" in capsys.readouterr().err
