@@ -59,48 +59,6 @@ def client(cluster: Cluster) -> ClusterClient:
     return ClusterClient(cluster, VirtualClock())
 
 
-@pytest.mark.parametrize(
-    ("acls", "allowed"),
-    [
-        ([], False),
-        ([Acl(USER, "READ", "topic", "t")], True),
-        ([Acl("User:*", "ALL", "topic")], True),
-        ([Acl("User:other", "READ", "topic", "t")], False),
-        ([Acl(USER, "WRITE", "topic", "t")], False),
-        ([Acl(USER, "READ", "group", "t")], False),
-        ([Acl(USER, "READ", "topic", "", prefixed=True)], True),
-        ([Acl(USER, "READ", "topic", "x", prefixed=True)], False),
-        ([Acl(USER, "READ", "topic", "t"), Acl("User:*", "READ", "topic", allow=False)], False),
-        ([Acl(USER, "READ", "topic", "t"), Acl("User:*", "WRITE", "topic", allow=False)], True),
-    ],
-)
-def test_rules(acls: list[Acl], allowed: bool) -> None:
-    """A matching allow allows, a matching deny wins; names may be literal, prefixes, or any."""
-    cluster = Cluster()
-    assert cluster.acls.allows(USER, "READ", "topic", "t")
-    cluster.acls.add(Acl("User:x", "READ", "cluster"))
-    for acl in acls:
-        cluster.acls.add(acl)
-    assert allowed == cluster.acls.allows(USER, "READ", "topic", "t")
-
-
-def test_implied_operations() -> None:
-    """Who may read, write, delete or alter may describe; a denied read does not deny describing."""
-    cluster = Cluster()
-    cluster.acls.add(Acl(USER, "WRITE", "topic", "t"))
-    cluster.acls.add(Acl(USER, "READ", "topic", "t", allow=False))
-    found = [cluster.acls.allows(USER, operation, "topic", "t") for operation in ("DESCRIBE", "READ", "WRITE")]
-    assert [True, False, True] == found
-
-
-def test_resources_without_acl() -> None:
-    """`allow.everyone.if.no.acl.found` is about resources that no ACL names."""
-    cluster = Cluster()
-    cluster.settings.allow_everyone_if_no_acl_found = True
-    cluster.acls.add(Acl("User:x", "READ", "topic", "t"))
-    assert [False, True] == [cluster.acls.allows(USER, "READ", "topic", name) for name in ("t", "u")]
-
-
 def test_metadata(client: ClusterClient) -> None:
     """A topic that may not be described has an error, known or not; of all topics, it is left out."""
     names = ["open", "shut", "absent"]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from kconsumer.error_codes import Errors
-from kconsumer.schema.classic_group import MemberIdentity
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from support.fakes.classic_members import FakeMember, stable
@@ -44,47 +42,6 @@ def joined(cluster: Cluster, clock: VirtualClock, *members: FakeMember) -> None:
 # --- SyncGroup ---
 
 
-def test_members_wait_for_the_leader(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """SyncGroup waits for the assignment of the leader; a member that it leaves out gets an empty assignment."""
-    first, second, third = member(), member(), member()
-    joined(cluster, clock, first, second, third)
-    assert second.sync() is None
-    response = first.sync({first.id: b"1", second.id: b"2", "unknown": b"x"})
-    assert (0, "consumer", "range", b"1") == (
-        response.error_code,
-        response.protocol_type,
-        response.protocol_name,
-        response.assignment,
-    )
-    assert [b"2", b""] == [second.synced().assignment, third.sync().assignment]
-    assert b"2" == second.sync().assignment
-
-
-@pytest.mark.parametrize(
-    ("fields", "error"),
-    [
-        ({"group_id": ""}, Errors.INVALID_GROUP_ID),
-        ({"group_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
-        ({"member_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
-        ({"group_instance_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
-        ({"generation_id": 7}, Errors.ILLEGAL_GENERATION),
-        ({"protocol_type": "connect"}, Errors.INCONSISTENT_GROUP_PROTOCOL),
-        ({"protocol_name": "sticky"}, Errors.INCONSISTENT_GROUP_PROTOCOL),
-        ({"protocol_name": None}, Errors.INCONSISTENT_GROUP_PROTOCOL),
-        ({"protocol_type": None}, Errors.INCONSISTENT_GROUP_PROTOCOL),
-        ({"member_id": "other", "generation_id": 7}, Errors.UNKNOWN_MEMBER_ID),
-        ({"generation_id": 7, "protocol_name": "sticky"}, Errors.ILLEGAL_GENERATION),
-        ({"group_id": "", "protocol_name": None}, Errors.INCONSISTENT_GROUP_PROTOCOL),
-    ],
-)
-def test_rejected_sync(clock: VirtualClock, fields: dict[str, Any], error: int) -> None:
-    """SyncGroup needs a member of the present generation and the protocol of the group; since version 5 both names."""
-    cluster = Cluster()
-    one = FakeMember(cluster, clock)
-    joined(cluster, clock, one)
-    assert error == one.sync(**fields).error_code
-
-
 def test_a_rebalance_rejects_members_that_wait(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
     """A member that waits for the assignment gets REBALANCE_IN_PROGRESS when a new member joins."""
     first, second, third = member(), member(), member()
@@ -110,52 +67,7 @@ def test_members_that_do_not_sync_are_removed(cluster: Cluster, clock: VirtualCl
     assert [first.id] == [row.member_id for row in first.join().members]
 
 
-@pytest.mark.parametrize(("release", "error"), [("3.9", Errors.NONE), ("4.4", Errors.UNKNOWN_MEMBER_ID)])
-def test_sync_of_a_stable_group(clock: VirtualClock, release: str, error: int) -> None:
-    """SyncGroup to a stable group extends the session of the member before Kafka 4.0 only."""
-    cluster = Cluster(release=release)
-    one = FakeMember(cluster, clock)
-    stable(cluster, clock, one)
-    advance(cluster, clock, 9_000)
-    one.sync()
-    advance(cluster, clock, 9_000)
-    assert error == one.heartbeat()
-
-
 # --- Heartbeat and sessions ---
-
-
-@pytest.mark.parametrize(
-    ("fields", "error"),
-    [
-        ({}, Errors.NONE),
-        ({"group_id": ""}, Errors.INVALID_GROUP_ID),
-        ({"group_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
-        ({"member_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
-        ({"group_instance_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
-        ({"generation_id": 0}, Errors.ILLEGAL_GENERATION),
-        ({"generation_id": 2}, Errors.ILLEGAL_GENERATION),
-        ({"generation_id": 2, "member_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
-    ],
-)
-def test_heartbeat(clock: VirtualClock, fields: dict[str, Any], error: int) -> None:
-    """A heartbeat needs a member of the present generation."""
-    cluster = Cluster()
-    one = FakeMember(cluster, clock)
-    stable(cluster, clock, one)
-    assert error == one.heartbeat(**fields)
-
-
-def test_a_session_expires(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """A member without heartbeats is removed after its session timeout, and the others rebalance."""
-    first, second = member(), member()
-    stable(cluster, clock, first, second)
-    advance(cluster, clock, 9_999)
-    assert 0 == first.heartbeat()
-    advance(cluster, clock, 1)
-    assert Errors.REBALANCE_IN_PROGRESS == first.heartbeat()
-    assert Errors.UNKNOWN_MEMBER_ID == second.heartbeat()
-    assert [first.id] == [row.member_id for row in first.join().members]
 
 
 def test_a_member_that_waits_does_not_expire(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
@@ -194,76 +106,6 @@ def test_the_last_member_expires(cluster: Cluster, clock: VirtualClock, member: 
 # --- LeaveGroup ---
 
 
-def test_leaving(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """A member that leaves is removed, and the others rebalance."""
-    first, second = member(), member()
-    stable(cluster, clock, first, second)
-    response = first.leave()
-    assert (0, [(first.id, None, 0)]) == (
-        response.error_code,
-        [(row.member_id, row.group_instance_id, row.error_code) for row in response.members],
-    )
-    assert Errors.REBALANCE_IN_PROGRESS == second.heartbeat()
-    assert second.id == second.join().leader
-    assert Errors.UNKNOWN_MEMBER_ID == first.heartbeat()
-
-
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_leaving_before_version_3(cluster: Cluster, clock: VirtualClock, member: NewMember, version: int) -> None:
-    """Before version 3, LeaveGroup is for one member, and its error is that of the response."""
-    one = member()
-    assert Errors.UNKNOWN_MEMBER_ID == one.leave(version=version).error_code
-    stable(cluster, clock, one)
-    assert 0 == one.leave(version=version).error_code
-    assert Errors.UNKNOWN_MEMBER_ID == one.leave(version=version).error_code
-
-
-def test_removing_several_members(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """An administrator removes members by instance id; each one gets its own error."""
-    first, second, third = member(instance="1"), member(instance="2"), member()
-    stable(cluster, clock, first, second, third)
-    response = third.leave(
-        MemberIdentity(member_id="", group_instance_id="1"),
-        MemberIdentity(member_id="", group_instance_id="unknown"),
-        MemberIdentity(member_id="other", group_instance_id="2"),
-        MemberIdentity(member_id="other", group_instance_id=None),
-        MemberIdentity(member_id="", group_instance_id=None),
-    )
-    expected = [
-        ("", "1", Errors.NONE),
-        ("", "unknown", Errors.UNKNOWN_MEMBER_ID),
-        ("other", "2", Errors.FENCED_INSTANCE_ID),
-        ("other", None, Errors.UNKNOWN_MEMBER_ID),
-        ("", None, Errors.UNKNOWN_MEMBER_ID),
-    ]
-    assert expected == [(row.member_id, row.group_instance_id, row.error_code) for row in response.members]
-    assert Errors.UNKNOWN_MEMBER_ID == first.heartbeat()
-    assert Errors.REBALANCE_IN_PROGRESS == second.heartbeat()
-
-
-def test_leaving_with_errors_only_causes_no_rebalance(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """If no member of a LeaveGroup request is in the group, the group stays stable."""
-    one = member()
-    stable(cluster, clock, one)
-    response = one.leave(MemberIdentity(member_id="other"))
-    assert [Errors.UNKNOWN_MEMBER_ID] == [row.error_code for row in response.members]
-    assert 0 == one.heartbeat()
-
-
-def test_leaving_while_joining(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """A member that leaves while its JoinGroup waits gets UNKNOWN_MEMBER_ID, and the rebalance proceeds."""
-    first, second, other = member(), member(), member()
-    stable(cluster, clock, first)
-    second.enter()
-    other.leave(MemberIdentity(member_id=second.id))
-    assert Errors.UNKNOWN_MEMBER_ID == second.joined().error_code
-    assert Errors.REBALANCE_IN_PROGRESS == first.heartbeat()
-    other.leave(MemberIdentity(member_id=first.id))
-    group = cluster.groups.get("g")
-    assert group is not None
-    assert group.is_empty
-
-
 @pytest.mark.parametrize(("release", "error"), [("3.9", Errors.NONE), ("4.4", Errors.REBALANCE_IN_PROGRESS)])
 @pytest.mark.parametrize("synced", [False, True])
 def test_a_pending_member_leaves(clock: VirtualClock, release: str, error: int, synced: bool) -> None:
@@ -284,15 +126,6 @@ def test_leaving_with_an_id_only(cluster: Cluster, clock: VirtualClock, member: 
     one.id = one.join().member_id
     assert [0] == [row.error_code for row in one.leave().members]
     assert Errors.UNKNOWN_MEMBER_ID == one.join().error_code
-
-
-@pytest.mark.parametrize(("group", "error"), [("", Errors.INVALID_GROUP_ID), ("other", Errors.NONE)])
-def test_leaving_another_group(member: NewMember, group: str, error: int) -> None:
-    """An empty group id is invalid; in a group that does not exist each member is unknown."""
-    response = member(group=group).leave()
-    assert error == response.error_code
-    rows = [Errors.UNKNOWN_MEMBER_ID] if error == Errors.NONE else []
-    assert rows == [row.error_code for row in response.members]
 
 
 # --- moves of the coordinator ---

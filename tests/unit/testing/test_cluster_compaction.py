@@ -158,16 +158,6 @@ def test_one_timer_for_all_partitions() -> None:
     assert (6000, None) == (clock.now(), cluster.next_deadline())
 
 
-@pytest.mark.parametrize("configs", [{"retention.ms": "-1"}, {"cleanup.policy": "compact"}])
-def test_topics_without_retention_need_no_timer(configs: dict[str, str]) -> None:
-    """No timer runs for records that are never deleted."""
-    cluster = Cluster()
-    partition = cluster.create_topic("t", configs=configs).partitions[0]
-    partition.append(build_batch([b"a"]), 5)
-    advance(cluster, VirtualClock(), 0)
-    assert cluster.next_deadline() is None
-
-
 # --- the cleaner ---
 
 
@@ -189,14 +179,3 @@ def test_the_cleaner_runs_at_an_interval() -> None:
     partition.append(build_batch([(b"b", b"2")]), 0)
     advance(cluster, clock, 1000)
     assert [3, 4, 5] == [offset for offset, _, _ in records(partition.log)]
-
-
-def test_the_cleaner_leaves_other_topics_alone() -> None:
-    """Topics without the policy `compact` keep all records."""
-    clock = VirtualClock()
-    cluster = Cluster(settings=Settings(log_cleaner_backoff_ms=1000))
-    partition = cluster.create_topic("t").partitions[0]
-    partition.append(build_batch([(b"a", b"1"), (b"a", b"2")]), 0)
-    partition.log.roll()
-    advance(cluster, clock, 5000)
-    assert 2 == len(records(partition.log))

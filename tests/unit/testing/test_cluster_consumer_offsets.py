@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kconsumer.error_codes import Errors
-from kconsumer.schema import LIST_GROUPS, OFFSET_COMMIT, OFFSET_FETCH
-from kconsumer.schema.admin import ListGroupsRequest
-from kconsumer.schema.group_deletion import DELETE_GROUPS, DeleteGroupsRequest
+from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
 from kconsumer.schema.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -17,7 +15,7 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
-from support.fakes.consumer_members import GROUP, FakeConsumerMember, describe, settle
+from support.fakes.consumer_members import GROUP, FakeConsumerMember, settle
 
 
 @pytest.fixture
@@ -63,22 +61,6 @@ def fetch(member: FakeConsumerMember, member_id: str | None, epoch: int) -> int:
     return int(member.client.call(OFFSET_FETCH, 9, OffsetFetchRequest(groups=[group])).groups[0].error_code)
 
 
-@pytest.mark.parametrize(
-    ("epoch", "member_id", "version", "error"),
-    [
-        (2, "m0", 9, Errors.NONE),
-        (3, "m0", 9, Errors.STALE_MEMBER_EPOCH),
-        (1, "m0", 9, Errors.STALE_MEMBER_EPOCH),
-        (2, "m1", 9, Errors.UNKNOWN_MEMBER_ID),
-        (-1, "", 9, Errors.UNKNOWN_MEMBER_ID),
-        (2, "m0", 8, Errors.UNSUPPORTED_VERSION),
-    ],
-)
-def test_commits(member: FakeConsumerMember, epoch: int, member_id: str, version: int, error: int) -> None:
-    """A member commits with its epoch, and in a version that knows member epochs."""
-    assert error == commit(member, epoch, 0, member_id=member_id, version=version)
-
-
 def test_a_commit_with_an_older_epoch(cluster: Cluster, clock: VirtualClock, member: FakeConsumerMember) -> None:
     """An older epoch is valid for partitions that the member had in that epoch, and for no others."""
     other = FakeConsumerMember(cluster, clock, "m1")
@@ -110,17 +92,3 @@ def test_an_empty_group_accepts_commits_without_a_member(member: FakeConsumerMem
 def test_fetches(member: FakeConsumerMember, member_id: str | None, epoch: int, error: int) -> None:
     """Committed offsets can be fetched with the epoch of a member, or without a member."""
     assert error == fetch(member, member_id, epoch)
-
-
-def test_list_and_delete(member: FakeConsumerMember) -> None:
-    """ListGroups has the type and the state. A group is deleted when it has no members."""
-    states = []
-    for leave in (False, True):
-        if leave:
-            member.leave()
-        (row,) = member.client.call(LIST_GROUPS, 5, ListGroupsRequest()).groups
-        (result,) = member.client.call(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[GROUP])).results
-        states.append((row.group_type, row.protocol_type, row.group_state, result.error_code))
-    assert [("consumer", "consumer", "Stable", Errors.NON_EMPTY_GROUP), ("consumer", "consumer", "Empty", 0)] == states
-    found = describe(member)
-    assert (Errors.GROUP_ID_NOT_FOUND, "Group g not found.") == (found.error_code, found.error_message)

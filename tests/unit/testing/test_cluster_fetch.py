@@ -68,58 +68,6 @@ def values(result: Any) -> list[bytes | None]:
     return [record.value for record in decode_batches(bytes(result.records))]
 
 
-def test_records_and_offsets(cluster: Cluster, client: ClusterClient, partition: Partition) -> None:
-    """A result has the records from the batch with the offset on, and the offsets of the log."""
-    partition.append(build_batch([b"a", b"b"]), 5)
-    partition.append(build_batch([b"c"]), 5)
-    result = fetch_one(client, fetch_request(cluster, row(1)))
-    assert [b"a", b"b", b"c"] == values(result)
-    assert (0, 3, 3, 0, None, -1) == (
-        result.partition_index,
-        result.high_watermark,
-        result.last_stable_offset,
-        result.log_start_offset,
-        result.aborted_transactions,
-        result.preferred_read_replica,
-    )
-
-
-@pytest.mark.parametrize("version", range(4, 19))
-def test_every_version(cluster: Cluster, client: ClusterClient, partition: Partition, version: int) -> None:
-    """Topics are named in each version as the version demands it."""
-    partition.append(build_batch([b"a"]), 5)
-    response = client.call(FETCH, version, fetch_request(cluster, row()))
-    (topic,) = response.responses
-    assert (topic.topic, topic.topic_id) == (("t", bytes(16)) if version < 13 else ("", cluster.topics["t"].id))
-    assert [b"a"] == values(topic.partitions[0])
-
-
-def test_size_limits(cluster: Cluster, client: ClusterClient) -> None:
-    """The first batch of the response is whole; the limits of the partition and of the response cut the others."""
-    batch = build_batch([b"a" * 100])
-    for partition in cluster.topics["t"].partitions:
-        for _ in range(3):
-            partition.append(batch, 5)
-    cluster.move_leader("t", 1, 1)
-    rows = [row(partition=index, partition_max_bytes=10) for index in (0, 1)]
-    response = client.call(FETCH, 18, fetch_request(cluster, *rows))
-    assert [len(batch), 0] == [len(result.records) for result in response.responses[0].partitions]
-    rows = [row(partition=index) for index in (0, 1)]
-    response = client.call(FETCH, 18, fetch_request(cluster, *rows, max_bytes=4 * len(batch) + 9))
-    assert [3 * len(batch), len(batch) + 9] == [len(result.records) for result in response.responses[0].partitions]
-
-
-def test_the_first_batch_of_a_later_partition_is_never_cut(cluster: Cluster, client: ClusterClient) -> None:
-    """If less than one batch fits, the partitions behind the first one have no records."""
-    batch = build_batch([b"a" * 100])
-    cluster.move_leader("t", 1, 1)
-    for partition in cluster.topics["t"].partitions:
-        partition.append(batch, 5)
-    request = fetch_request(cluster, row(), row(partition=1), max_bytes=2 * len(batch) - 1)
-    (topic,) = client.call(FETCH, 18, request).responses
-    assert [len(batch), 0] == [len(result.records) for result in topic.partitions]
-
-
 # --- isolation ---
 
 
@@ -155,43 +103,6 @@ def test_a_marker_completes_a_committed_fetch(
 # --- long polling ---
 
 
-def test_fetch_waits_for_records(
-    cluster: Cluster, clock: VirtualClock, client: ClusterClient, partition: Partition
-) -> None:
-    """A fetch at the end of the log waits until a record is replicated."""
-    number = client.send(FETCH, 18, fetch_request(cluster, row(), max_wait_ms=500))
-    advance(cluster, clock, 100)
-    assert client.response(number) is None
-    partition.append(build_batch([b"a"]), 5)
-    advance(cluster, clock, 0)
-    assert [b"a"] == values(client.response(number).responses[0].partitions[0])
-
-
-def test_fetch_waits_no_longer_than_asked(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
-    """Without records the response is empty after `max_wait_ms`."""
-    result = fetch_one(client, fetch_request(cluster, row(), max_wait_ms=500), wait_ms=500)
-    assert (500, b"") == (clock.now(), bytes(result.records))
-    assert cluster.next_deadline() is None
-
-
-def test_fetch_waits_for_min_bytes(
-    cluster: Cluster, clock: VirtualClock, client: ClusterClient, partition: Partition
-) -> None:
-    """Fewer bytes than `min_bytes` are sent only when the time is over."""
-    batch = build_batch([b"a"])
-    request = fetch_request(cluster, row(), max_wait_ms=500, min_bytes=2 * len(batch))
-    partition.append(batch, 5)
-    number = client.send(FETCH, 18, request)
-    advance(cluster, clock, 499)
-    assert client.response(number) is None
-    advance(cluster, clock, 1)
-    assert [b"a"] == values(client.response(number).responses[0].partitions[0])
-    number = client.send(FETCH, 18, request)
-    partition.append(batch, 5)
-    advance(cluster, clock, 0)
-    assert [b"a", b"a"] == values(client.response(number).responses[0].partitions[0])
-
-
 @pytest.mark.parametrize("version", [10, 18])
 def test_a_leader_move_completes_a_fetch(
     cluster: Cluster, clock: VirtualClock, client: ClusterClient, version: int
@@ -210,15 +121,6 @@ def test_a_leader_move_completes_a_fetch(
         assert [(2, "localhost", 9093, "b")] == [
             (node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints
         ]
-
-
-def test_deleting_the_topic_completes_a_fetch(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
-    """A fetch that waits for a topic fails at once when the topic is deleted."""
-    number = client.send(FETCH, 18, fetch_request(cluster, row(), max_wait_ms=500))
-    cluster.delete_topic("t")
-    advance(cluster, clock, 0)
-    result = client.response(number).responses[0].partitions[0]
-    assert Errors.UNKNOWN_TOPIC_OR_PARTITION == result.error_code
 
 
 def test_a_killed_broker_forgets_its_fetches(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
@@ -248,28 +150,6 @@ def test_an_unclean_election_completes_a_fetch(
 # --- errors ---
 
 
-def test_offset_out_of_range(cluster: Cluster, client: ClusterClient, partition: Partition) -> None:
-    """Offsets before the start and after the end of the log are out of range; the end itself is not."""
-    partition.append(build_batch([b"a", b"b"]), 5)
-    partition.log.delete_before(1)
-    errors = [fetch_one(client, fetch_request(cluster, row(offset))).error_code for offset in (-1, 0, 1, 2, 3)]
-    out = Errors.OFFSET_OUT_OF_RANGE
-    assert [out, out, Errors.NONE, Errors.NONE, out] == errors
-
-
-@pytest.mark.parametrize(("version", "error"), [(12, Errors.UNKNOWN_TOPIC_OR_PARTITION), (13, Errors.UNKNOWN_TOPIC_ID)])
-def test_unknown_topics(cluster: Cluster, client: ClusterClient, version: int, error: int) -> None:
-    """An unknown name and an unknown id have their own errors. The request does not wait."""
-    result = fetch_one(client, fetch_request(cluster, row(), topic="absent", max_wait_ms=500), version)
-    assert (error, -1, []) == (result.error_code, result.high_watermark, result.aborted_transactions)
-
-
-def test_unknown_partitions(cluster: Cluster, client: ClusterClient) -> None:
-    """A partition that the topic does not have is unknown."""
-    result = fetch_one(client, fetch_request(cluster, row(partition=2)))
-    assert (2, Errors.UNKNOWN_TOPIC_OR_PARTITION) == (result.partition_index, result.error_code)
-
-
 @pytest.mark.parametrize(
     ("epoch", "error"),
     [(-1, Errors.NONE), (0, Errors.FENCED_LEADER_EPOCH), (1, Errors.NONE), (2, Errors.UNKNOWN_LEADER_EPOCH)],
@@ -290,23 +170,6 @@ def test_a_broker_without_a_replica(cluster: Cluster, clock: VirtualClock) -> No
         result.current_leader.leader_id,
         result.current_leader.leader_epoch,
     )
-
-
-def test_diverging_epoch(cluster: Cluster, client: ClusterClient, partition: Partition) -> None:
-    """From v12 on a client learns where the log and what it has read diverge."""
-    partition.append(build_batch([b"a", b"b"]), 5)
-    cluster.move_leader("t", 0, 1)
-    partition.append(build_batch([b"c"]), 5)
-
-    def diverging(offset: int, epoch: int) -> Any:
-        result = fetch_one(client, fetch_request(cluster, row(offset, last_fetched_epoch=epoch)))
-        found = result.diverging_epoch
-        return result.error_code, found and (found.epoch, found.end_offset)
-
-    assert (Errors.NONE, None) == diverging(2, 0)
-    assert (Errors.NONE, (0, 2)) == diverging(3, 0)
-    assert (Errors.NONE, None) == diverging(3, 1)
-    assert (Errors.OFFSET_OUT_OF_RANGE, None) == diverging(3, 2)
 
 
 @pytest.mark.parametrize(

@@ -59,36 +59,6 @@ def reader() -> Reader:
     return Reader()
 
 
-def test_incremental_responses(reader: Reader) -> None:
-    """A session's first response has all partitions; later ones have those with changes."""
-    first = reader.fetch((0, 0), [(0, 0), (1, 0)])
-    assert [0, 1] == partitions(first)
-    session = first.session_id
-    assert session > 0
-    assert [] == partitions(reader.fetch((session, 1)))
-    reader.topic.partitions[1].append(build_batch([b"a"]), 5)
-    response = reader.fetch((session, 2))
-    assert ([1], session) == (partitions(response), response.session_id)
-    assert [] == partitions(reader.fetch((session, 3), [(1, 1)]))
-    reader.topic.partitions[0].log.append_stored(build_batch([b"a"]))
-    reader.topic.partitions[0].advance_high_watermark()
-    assert [0] == partitions(reader.fetch((session, 4)))
-    reader.topic.partitions[0].log.delete_before(1)
-    response = reader.fetch((session, 5), [(0, 1)])
-    assert [1] == [result.log_start_offset for result in response.responses[0].partitions]
-
-
-def test_partitions_with_records_move_to_the_end(reader: Reader) -> None:
-    """A session reads the partitions without records first next time."""
-    for partition in reader.topic.partitions:
-        partition.append(build_batch([b"a"]), 5)
-    session = reader.fetch((0, 0), [(0, 0), (1, 1), (2, 1)]).session_id
-    reader.fetch((session, 1))
-    for partition in reader.topic.partitions:
-        partition.append(build_batch([b"a"]), 5)
-    assert [1, 2, 0] == partitions(reader.fetch((session, 2)))
-
-
 def test_partitions_are_added_and_forgotten(reader: Reader) -> None:
     """A request adds partitions to its session and removes others. Without partitions the session ends."""
     session = reader.fetch((0, 0), [(0, 0)]).session_id
@@ -99,15 +69,6 @@ def test_partitions_are_added_and_forgotten(reader: Reader) -> None:
     response = reader.fetch((session, 3), [], [1])
     assert (Errors.NONE, 0) == (response.error_code, response.session_id)
     assert Errors.FETCH_SESSION_ID_NOT_FOUND == reader.fetch((session, 4)).error_code
-
-
-def test_errors_of_partitions_are_repeated(reader: Reader) -> None:
-    """A partition with an error is in each response, and after it in the first one without."""
-    session = reader.fetch((0, 0), [(0, 9)]).session_id
-    response = reader.fetch((session, 1))
-    assert [Errors.OFFSET_OUT_OF_RANGE] == [result.error_code for result in response.responses[0].partitions]
-    assert [0] == partitions(reader.fetch((session, 2), [(0, 0)]))
-    assert [] == partitions(reader.fetch((session, 3)))
 
 
 def test_session_errors(reader: Reader) -> None:
@@ -122,16 +83,6 @@ def test_session_errors(reader: Reader) -> None:
         response = reader.fetch(asked, version=version)
         assert (error, 0, []) == (response.error_code, response.session_id, response.responses)
     assert Errors.NONE == reader.fetch((session, 1)).error_code
-
-
-def test_a_session_ends_on_request(reader: Reader) -> None:
-    """Epoch -1 closes the session, and epoch 0 replaces it."""
-    session = reader.fetch((0, 0), [(0, 0)]).session_id
-    replaced = reader.fetch((session, 0), [(0, 0)]).session_id
-    assert replaced not in (0, session)
-    assert Errors.FETCH_SESSION_ID_NOT_FOUND == reader.fetch((session, 1)).error_code
-    assert 0 == reader.fetch((replaced, -1), [(0, 0)]).session_id
-    assert Errors.FETCH_SESSION_ID_NOT_FOUND == reader.fetch((replaced, 1)).error_code
 
 
 def test_a_full_cache() -> None:

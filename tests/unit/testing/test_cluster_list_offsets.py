@@ -16,7 +16,7 @@ from kconsumer.schema.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from kconsumer.testing.batches import Rec, build_batch
+from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.topic import Partition
@@ -68,46 +68,6 @@ def lookup(client: ClusterClient, timestamp: int, **fields: Any) -> tuple[int, i
     return found[0], found[1], found[2]
 
 
-def test_earliest_and_latest(cluster: Cluster, client: ClusterClient, partition: Partition) -> None:
-    """The earliest offset is the start of the log, and the latest one the high watermark, each with its epoch."""
-    assert [(-1, 0, 0), (-1, 0, 0)] == [lookup(client, timestamp) for timestamp in (EARLIEST, LATEST)]
-    partition.append(build_batch([b"a", b"b"]), 5)
-    cluster.move_leader("t", 0, 1)
-    partition.append(build_batch([b"c", b"d"]), 5)
-    partition.log.delete_before(1)
-    assert [(-1, 1, 0), (-1, 4, 1)] == [lookup(client, timestamp) for timestamp in (EARLIEST, LATEST)]
-    assert [(-1, 1, 0), (-1, -1, -1)] == [lookup(client, timestamp) for timestamp in (EARLIEST_LOCAL, LATEST_TIERED)]
-
-
-def test_timestamps(client: ClusterClient, partition: Partition) -> None:
-    """A lookup by time finds the first record that is not older."""
-    partition.append(build_batch([Rec(b"a", timestamp=10), Rec(b"b", timestamp=30), Rec(b"c", timestamp=20)]), 5)
-    found = [lookup(client, timestamp) for timestamp in (0, 10, 11, 30, 31, MAX_TIMESTAMP)]
-    assert [(10, 0, 0), (10, 0, 0), (30, 1, 0), (30, 1, 0), (-1, -1, -1), (30, 1, 0)] == found
-
-
-def test_isolation(client: ClusterClient, partition: Partition) -> None:
-    """With read_committed the latest offset is the last stable one, and later records are not found."""
-    partition.append(build_batch([b"a"], timestamp=1), 5)
-    partition.append(build_batch([b"b"], timestamp=2, producer_id=7, producer_epoch=0, transactional=True), 5)
-    assert (-1, 1, 0) == lookup(client, LATEST, isolation_level=1)
-    assert (-1, 2, 0) == lookup(client, LATEST)
-    assert (-1, -1, -1) == lookup(client, 2, isolation_level=1)
-    assert (2, 1, 0) == lookup(client, 2)
-
-
-@pytest.mark.parametrize(
-    ("timestamp", "version"),
-    [(MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9)],
-)
-def test_special_timestamps_by_version(client: ClusterClient, timestamp: int, version: int) -> None:
-    """A special timestamp is unsupported in versions before it was added."""
-    ((error, *_),) = list_offsets(client, timestamp, version=version)
-    assert Errors.NONE == error
-    assert [(Errors.UNSUPPORTED_VERSION, -1, -1, -1)] == list_offsets(client, timestamp, version=version - 1)
-    assert [(Errors.UNSUPPORTED_VERSION, -1, -1, -1)] == list_offsets(client, -99, version=version)
-
-
 def test_errors(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
     """Unknown topics, followers and other leader epochs are errors."""
     assert [(Errors.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)] == list_offsets(client, LATEST, topic="absent")
@@ -117,15 +77,6 @@ def test_errors(cluster: Cluster, clock: VirtualClock, client: ClusterClient) ->
     assert [(Errors.UNKNOWN_LEADER_EPOCH, -1, -1, -1)] == list_offsets(client, LATEST, epoch=1)
     cluster.move_leader("t", 0, 1)
     assert [(Errors.FENCED_LEADER_EPOCH, -1, -1, -1)] == list_offsets(client, LATEST, epoch=0)
-
-
-@pytest.mark.parametrize(("release", "rows"), [("3.9", 2), ("4.0", 1)])
-def test_a_partition_that_occurs_twice(release: str, rows: int) -> None:
-    """A partition that occurs twice in a request is an error, in one row since Kafka 4.0."""
-    cluster = Cluster(release=release)
-    cluster.create_topic("t")
-    found = list_offsets(ClusterClient(cluster, VirtualClock()), LATEST, EARLIEST, version=9)
-    assert [(Errors.INVALID_REQUEST, -1, -1, -1)] * rows == found
 
 
 @pytest.mark.parametrize(("version", "error"), [(4, Errors.LEADER_NOT_AVAILABLE), (5, Errors.OFFSET_NOT_AVAILABLE)])
@@ -145,13 +96,6 @@ def test_a_new_leader_that_is_not_replicated(
     assert [(-1, 1, 1), (9, 0, 0)] == [lookup(client, timestamp, version=version) for timestamp in (LATEST, 0)]
 
 
-@pytest.mark.parametrize("version", range(1, 12))
-def test_every_version(client: ClusterClient, partition: Partition, version: int) -> None:
-    """Each version has the offset; leader epochs are there since v4."""
-    partition.append(build_batch([b"a"]), 5)
-    assert (-1, 1, 0 if version >= 4 else -1) == lookup(client, LATEST, version=version)
-
-
 # --- OffsetForLeaderEpoch ---
 
 
@@ -162,15 +106,6 @@ def epoch_end(client: ClusterClient, epoch: int, *, current: int = -1, topic: st
     (found,) = client.call(OFFSET_FOR_LEADER_EPOCH, 4, request).topics
     (row,) = found.partitions
     return row.error_code, row.leader_epoch, row.end_offset
-
-
-def test_offset_for_leader_epoch(cluster: Cluster, client: ClusterClient, partition: Partition) -> None:
-    """The end of a leader epoch is the start of the next one; an epoch that never led has the one before it."""
-    partition.append(build_batch([b"a", b"b"]), 5)
-    cluster.move_leader("t", 0, 2)
-    cluster.move_leader("t", 0, 1)
-    partition.append(build_batch([b"c"]), 5)
-    assert [(0, 0, 2), (0, 0, 2), (0, 2, 3), (0, -1, -1)] == [epoch_end(client, epoch) for epoch in range(4)]
 
 
 def test_offset_for_leader_epoch_errors(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kconsumer.decode import decode_batches
-from kconsumer.testing.batches import Rec, abort_marker, build_batch, build_message_set, commit_marker
+from kconsumer.testing.batches import abort_marker, build_batch, build_message_set, commit_marker
 from kconsumer.testing.cluster.log import Log
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 
@@ -22,17 +22,6 @@ def log_of(*batches: bytes, configs: dict[str, str] | None = None) -> Log:
         log.append_stored(batch)
     log.set_high_watermark(log.end)
     return log
-
-
-def test_produced_batches_get_offsets() -> None:
-    """Batches of a producer get the next offsets and the leader epoch; their checksums stay right."""
-    log = Log()
-    log.append(build_batch([b"a", b"b"]), 0, 5)
-    result = log.append(build_batch([b"c"]) + build_batch([b"d"], codec="gzip"), 3, 5)
-    assert (2, 3, -1, 0) == result[:4]
-    data = log.read(0, 1 << 20, log.end).data
-    assert [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")] == values(data)
-    assert [0, 3, 3] == [batch.leader_epoch for batch in log.batches()]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
@@ -59,33 +48,6 @@ def test_malformed_bytes_are_rejected() -> None:
     """Bytes that end within a batch are not stored."""
     with pytest.raises(ValueError, match="not a whole batch"):
         Log().append(build_batch([b"a"])[:-1], 0, 0)
-
-
-def test_read_cuts_all_batches_but_the_first() -> None:
-    """A read has the first batch whole even if it is too large, and may end in the middle of a later one."""
-    first, second = build_batch([b"a"]), build_batch([b"b"], base_offset=1)
-    log = log_of(first, second)
-    assert (first, False) == log.read(0, len(first), 2)[:2]
-    assert (first + second[:7], False) == log.read(0, len(first) + 7, 2)[:2]
-    assert (first, False) == log.read(0, 1, 2)[:2]
-    assert (first[:10], True) == log.read(0, 10, 2, min_one=False)[:2]
-
-
-def test_read_ends_at_a_limit_and_at_the_segment() -> None:
-    """A read returns no batch that reaches beyond the limit, and nothing of the next segment."""
-    log = log_of(build_batch([b"a", b"b"]), build_batch([b"c"], base_offset=2))
-    assert [(0, b"a"), (1, b"b")] == values(log.read(1, 1 << 20, 2).data)
-    assert b"" == log.read(0, 1 << 20, 1).data
-    log.roll()
-    log.append(build_batch([b"d"]), 0, 0)
-    assert [(2, b"c")] == values(log.read(2, 1 << 20, 4).data)
-    assert [(3, b"d")] == values(log.read(3, 1 << 20, 4).data)
-
-
-def test_read_in_a_gap() -> None:
-    """A read at an offset that was compacted returns the next batch."""
-    log = log_of(build_batch([b"a"]), build_batch([b"b"], base_offset=9))
-    assert [(9, b"b")] == values(log.read(4, 1 << 20, 10).data)
 
 
 def test_last_stable_offset() -> None:
@@ -164,18 +126,6 @@ def test_leader_epochs() -> None:
     assert ([(2, 2)], (1, 2)) == (log.epochs.entries(), log.end_offset_for(1))
 
 
-def test_lookup_by_timestamp() -> None:
-    """A timestamp is found in the first record that is not older; the largest timestamp where it occurs first."""
-    log = log_of(
-        build_batch([Rec(b"a", timestamp=10), Rec(b"b", timestamp=30), Rec(b"c", timestamp=20)], leader_epoch=4),
-        build_batch([Rec(b"d", timestamp=30), Rec(b"e", timestamp=40)], base_offset=3, codec="gzip", leader_epoch=5),
-    )
-    found = [log.offset_for_timestamp(timestamp) for timestamp in (0, 11, 30, 31, 41)]
-    assert [(10, 0, 4), (30, 1, 4), (30, 1, 4), (40, 4, 5), None] == found
-    assert (40, 4, 5) == log.max_timestamp_offset()
-    assert None is Log().max_timestamp_offset()
-
-
 def test_retention_by_time() -> None:
     """Old segments below the high watermark are deleted, also the last one."""
     log = log_of(
@@ -202,18 +152,6 @@ def test_retention_by_size() -> None:
     )
     log.apply_retention(10)
     assert (1, 3 * size) == (log.start, log.size)
-
-
-def test_listeners() -> None:
-    """Listeners are called when the high watermark or the start moves."""
-    log = Log()
-    calls: list[tuple[int, int]] = []
-    log.add_listener(lambda: calls.append((log.start, log.high_watermark)))
-    log.append(build_batch([b"a", b"b"]), 0, 0)
-    log.set_high_watermark(1)
-    log.set_high_watermark(1)
-    log.delete_before(1)
-    assert [(0, 1), (1, 1)] == calls
 
 
 def test_control_types() -> None:

@@ -6,18 +6,14 @@ import pytest
 
 from kconsumer._core.codec import encode_request
 from kconsumer.error_codes import Errors
-from kconsumer.schema import API_VERSIONS, FIND_COORDINATOR, METADATA
+from kconsumer.schema import API_VERSIONS, METADATA
 from kconsumer.schema.metadata import (
     ApiVersionsRequest,
-    FindCoordinatorRequest,
     MetadataRequest,
     MetadataRequestTopic,
 )
-from kconsumer.schema.produce import PRODUCE
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
-from kconsumer.testing.cluster.hashes import java_hash
-from kconsumer.testing.cluster.releases import apis
 from kconsumer.testing.cluster.settings import Settings
 from support.fakes.cluster_client import ClusterClient
 
@@ -30,19 +26,6 @@ def cluster() -> Cluster:
 @pytest.fixture
 def client(cluster: Cluster) -> ClusterClient:
     return ClusterClient(cluster, VirtualClock())
-
-
-def test_api_versions(client: ClusterClient) -> None:
-    """ApiVersions lists the APIs of the model, each with versions that the wire tables have."""
-    response = client.call(
-        API_VERSIONS, 4, ApiVersionsRequest(client_software_name="test", client_software_version="1")
-    )
-    assert API_VERSIONS.key in [row.api_key for row in response.api_keys]
-    for row in response.api_keys:
-        api = apis()[row.api_key]
-        assert (0 if api is PRODUCE else api.min_version) <= row.min_version <= row.max_version <= api.max_version
-    levels = {row.name: row.max_version_level for row in response.finalized_features}
-    assert {"group.version": 1, "transaction.version": 2} == levels
 
 
 def test_api_versions_in_an_unknown_version(client: ClusterClient) -> None:
@@ -68,38 +51,6 @@ def test_a_malformed_request_closes_the_connection(client: ClusterClient, data: 
     assert client.connection.closed
 
 
-def test_bytes_after_a_request(client: ClusterClient) -> None:
-    """Bytes after the message of a request are ignored, as in Kafka: librdkafka sends some."""
-    data = bytearray(encode_request(METADATA, 12, 7, None, MetadataRequest()) + b"\1\0\0")
-    data[:4] = (len(data) - 4).to_bytes(4)
-    client.connection.receive(bytes(data), 0)
-    assert 7 == int.from_bytes(client.connection.take_output()[4:8])
-
-
-def test_topics_and_leaders(cluster: Cluster, client: ClusterClient) -> None:
-    """Metadata lists the brokers, and the leader and replicas of each partition of the requested topics."""
-    cluster.create_topic("t", 2, 2)
-    response = client.call(METADATA, 13, MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
-    assert [(1, "a"), (2, "b"), (3, "c")] == [(broker.node_id, broker.rack) for broker in response.brokers]
-    (topic,) = response.topics
-    rows = [(row.leader_id, row.leader_epoch, row.replica_nodes, row.isr_nodes) for row in topic.partitions]
-    assert [(1, 0, [1, 2], [1, 2]), (2, 0, [2, 3], [2, 3])] == rows
-    by_id = client.call(
-        METADATA, 13, MetadataRequest(topics=[MetadataRequestTopic(topic_id=topic.topic_id, name=None)])
-    )
-    assert [topic] == by_id.topics
-
-
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [("absent", Errors.UNKNOWN_TOPIC_OR_PARTITION), ("a b", Errors.INVALID_TOPIC_EXCEPTION)],
-)
-def test_a_topic_that_does_not_exist(client: ClusterClient, name: str, error: int) -> None:
-    """An unknown topic and a name that Kafka does not accept get their errors."""
-    response = client.call(METADATA, 9, MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
-    assert [(name, error)] == [(row.name, row.error_code) for row in response.topics]
-
-
 def test_automatic_creation() -> None:
     """With auto_create_topics_enable, a topic that a client asks for exists in the next response."""
     cluster = Cluster(settings=Settings(auto_create_topics_enable=True, num_partitions=4))
@@ -122,25 +73,6 @@ def test_a_stopped_broker_leads_nothing(cluster: Cluster) -> None:
     assert [2, 3] == [broker.node_id for broker in response.brokers]
     cluster.start(1)
     assert [1] == [partition.leader for partition in cluster.topics["alone"].partitions]
-
-
-@pytest.mark.parametrize("version", [0, 3, 4, 6])
-def test_find_coordinator(cluster: Cluster, client: ClusterClient, version: int) -> None:
-    """The coordinator of a group is the leader of the partition of the offsets topic to which the group belongs."""
-    request = FindCoordinatorRequest(key="g", coordinator_keys=["g"])
-    response = client.call(FIND_COORDINATOR, version, request)
-    row = response.coordinators[0] if version >= 4 else response
-    assert cluster.topics["__consumer_offsets"].partitions[java_hash("g") % 50].leader == row.node_id
-
-
-def test_java_hash() -> None:
-    """The hash is the absolute value of Java's, also for characters beyond the Basic Multilingual Plane."""
-    assert 1008770331 == java_hash("orders")  # Java has -1008770331
-    assert 0 == java_hash("polygenelubricants")  # the smallest number
-    assert 97 == java_hash("a")
-    assert 96354 == java_hash("abc")
-    assert 1906497762 == java_hash("my-group")
-    assert 1772899 == java_hash("\U0001f600")
 
 
 @pytest.mark.parametrize(("release", "isr"), [("4.0", [1]), ("4.1", [])])

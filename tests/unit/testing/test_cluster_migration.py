@@ -94,34 +94,6 @@ def test_a_group_is_upgraded_and_downgraded(cluster: Cluster, clock: VirtualCloc
     assert Errors.REBALANCE_IN_PROGRESS == classic.heartbeat()
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"group_consumer_migration_policy": "disabled"}, "online upgrade is disabled"),
-        ({"group_consumer_migration_policy": "downgrade"}, "online upgrade is disabled"),
-        ({"group_consumer_max_size": 0}, "the group size exceeds the consumer group maximum size"),
-    ],
-)
-def test_an_upgrade_that_is_refused(clock: VirtualClock, settings: dict[str, Any], reason: str) -> None:
-    """The new member gets GROUP_ID_NOT_FOUND and the reason; the classic group stays as it was."""
-    cluster = make_cluster(**settings)
-    classic = classic_member(cluster, clock)
-    response = FakeConsumerMember(cluster, clock, "n").join()
-    message = f"Cannot upgrade classic group g to consumer group because {reason}."
-    assert (Errors.GROUP_ID_NOT_FOUND, message) == (response.error_code, response.error_message)
-    assert Errors.NONE == classic.heartbeat()
-
-
-def test_without_downgrades_the_group_stays(clock: VirtualClock) -> None:
-    """With the policy "upgrade", classic members stay in a group of the consumer protocol."""
-    cluster = make_cluster(group_consumer_migration_policy="upgrade")
-    classic_member(cluster, clock)
-    new = FakeConsumerMember(cluster, clock, "n")
-    new.join()
-    new.leave()
-    assert [0] == [member.member_type for member in describe(new).members]
-
-
 def test_a_new_classic_member_joins_a_consumer_group(cluster: Cluster, clock: VirtualClock) -> None:
     """Its JoinGroup does not wait; it gets partitions when the others have released them."""
     new = FakeConsumerMember(cluster, clock, "n")
@@ -135,19 +107,6 @@ def test_a_new_classic_member_joins_a_consumer_group(cluster: Cluster, clock: Vi
     assert Errors.REBALANCE_IN_PROGRESS == classic.heartbeat()
     classic.join()
     assert [2] == assignment(classic.sync())
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("protocol_type", "connect"), ("protocols", [("roundrobin", b"\0\0\0\0\0\0\xff\xff\xff\xff")])]
-)
-def test_protocols_of_another_kind(
-    cluster: Cluster, clock: VirtualClock, classic: FakeMember, field: str, value: object
-) -> None:
-    """A classic member without a protocol of the other classic members cannot join."""
-    FakeConsumerMember(cluster, clock, "n").join()
-    other = FakeMember(cluster, clock)
-    setattr(other, field, value)
-    assert Errors.INCONSISTENT_GROUP_PROTOCOL == other.join().error_code
 
 
 def test_a_classic_member_that_does_not_join_again(cluster: Cluster, clock: VirtualClock, classic: FakeMember) -> None:

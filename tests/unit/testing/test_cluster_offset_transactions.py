@@ -92,19 +92,6 @@ def producer() -> Producer:
     return Producer()
 
 
-@pytest.mark.parametrize(("commit", "expected"), [(True, [(5, 0)]), (False, [])])
-@pytest.mark.parametrize("version", range(5))
-def test_the_end_of_a_transaction(
-    producer: Producer, version: int, commit: bool, expected: list[tuple[int, int]]
-) -> None:
-    """Offsets of a transaction become the committed ones at its commit; an abort drops them."""
-    assert 0 == producer.add()
-    assert [("t", 0, 0)] == producer.commit(("t", 0, 5), version=version)
-    assert [] == producer.offsets()
-    producer.end(commit=commit)
-    assert expected == producer.offsets()
-
-
 def test_unknown_partitions(producer: Producer) -> None:
     """Partitions that do not exist come first, with their error; with topic ids it is UNKNOWN_TOPIC_ID."""
     producer.add()
@@ -116,15 +103,6 @@ def test_unknown_partitions(producer: Producer) -> None:
     assert [Errors.UNKNOWN_TOPIC_ID, unknown, 0] == [
         error for _, _, error in producer.commit(*rows[1:], rows[0], version=6)
     ]
-
-
-@pytest.mark.parametrize(
-    ("version", "error"),
-    [(0, Errors.INVALID_TXN_STATE), (3, Errors.INVALID_TXN_STATE), (4, Errors.TRANSACTION_ABORTABLE), (5, 0)],
-)
-def test_a_group_that_was_not_added(producer: Producer, version: int, error: int) -> None:
-    """Until version 4, AddOffsetsToTxn must have added the group; version 5 adds it (KIP-890)."""
-    assert error == producer.error(version=version)
 
 
 @pytest.mark.parametrize(
@@ -142,14 +120,6 @@ def test_rejected(producer: Producer, fields: dict[str, Any], error: int) -> Non
     """The producer and the group must be valid; a group that does not exist has no generation."""
     producer.add()
     assert error == producer.error(**fields)
-
-
-def test_before_kafka_4_the_group_is_created() -> None:
-    """Before Kafka 4.0 the group is created, also for a commit with a generation, and the member is unknown."""
-    producer = Producer("3.9")
-    producer.add()
-    assert Errors.UNKNOWN_MEMBER_ID == producer.error(version=3, generation_id_or_member_epoch=3)
-    assert producer.cluster.groups.get("g") is not None
 
 
 def test_members(producer: Producer) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from kconsumer.error_codes import Errors
 from kconsumer.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from kconsumer.testing.batches import build_batch
@@ -39,19 +37,6 @@ class Producer:
         return response.responses[0].partition_responses[0]
 
 
-@pytest.mark.parametrize("version", [3, 8, 12, 13])
-@pytest.mark.parametrize("acks", [1, -1])
-def test_records_are_appended(version: int, acks: int) -> None:
-    """The records of a batch get the next offsets, in each version and with each number of acks."""
-    producer = Producer()
-    first = producer.produce(build_batch([b"a", b"b"]), acks, version)
-    second = producer.produce(build_batch([b"c"]), acks, version)
-    assert [(0, 0), (0, 2)] == [(row.error_code, row.base_offset) for row in (first, second)]
-    values = [record.value for batch in producer.partition.log.batches() for record in batch.records()]
-    assert [b"a", b"b", b"c"] == values
-    assert 3 == producer.partition.log.high_watermark
-
-
 def test_no_acks() -> None:
     """With acks=0 there is no response, and an error closes the connection."""
     producer = Producer()
@@ -66,32 +51,6 @@ def test_no_acks() -> None:
 
 DAMAGED = bytearray(build_batch([b"abc"]))
 DAMAGED[-2] ^= 1
-
-
-@pytest.mark.parametrize(
-    ("data", "fields", "error"),
-    [
-        (bytes(DAMAGED), {}, Errors.CORRUPT_MESSAGE),
-        (build_batch([b"a"]) * 2, {}, Errors.INVALID_RECORD),
-        (build_batch([b"a"])[:-1], {}, Errors.INVALID_RECORD),
-        (None, {}, Errors.INVALID_RECORD),
-        (build_batch([b"a"], control=True), {}, Errors.INVALID_RECORD),
-        (
-            build_batch([b"a"], transactional=True, producer_id=1, producer_epoch=0),
-            {},
-            Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ),
-        (build_batch([b"a"], codec="zstd"), {"version": 6}, Errors.UNSUPPORTED_COMPRESSION_TYPE),
-        (build_batch([bytes(2_000_000)]), {}, Errors.MESSAGE_TOO_LARGE),
-        (build_batch([b"a"]), {"acks": 2}, Errors.INVALID_REQUIRED_ACKS),
-        (build_batch([b"a"]), {"index": 1}, Errors.UNKNOWN_TOPIC_OR_PARTITION),
-    ],
-)
-def test_refused_batches(data: bytes | None, fields: dict[str, Any], error: int) -> None:
-    """Each invalid batch or request gets Kafka's error, and nothing is appended."""
-    producer = Producer()
-    assert error == producer.produce(data, **fields).error_code
-    assert 0 == producer.partition.log.end
 
 
 def test_another_broker_is_the_leader() -> None:
@@ -140,40 +99,6 @@ def batch(sequence: int, *, epoch: int = 0, count: int = 2) -> bytes:
     """Returns a batch of the idempotent producer 7."""
     values = [b"v"] * count
     return build_batch(values, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
-
-
-def test_a_batch_sent_again_is_appended_once() -> None:
-    """A batch that an idempotent producer sends again gets its first offset, as long as five later ones are known."""
-    producer = Producer()
-    for number in range(6):
-        producer.produce(batch(2 * number))
-    assert (0, 2) == ((row := producer.produce(batch(2))).error_code, row.base_offset)
-    assert Errors.OUT_OF_ORDER_SEQUENCE_NUMBER == producer.produce(batch(0)).error_code
-    assert 12 == producer.partition.log.end
-
-
-@pytest.mark.parametrize(
-    ("sequence", "epoch", "error"),
-    [
-        (2, 1, Errors.NONE),
-        (4, 1, Errors.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        (0, 0, Errors.INVALID_PRODUCER_EPOCH),
-        (0, 2, Errors.NONE),
-        (2, 2, Errors.OUT_OF_ORDER_SEQUENCE_NUMBER),
-    ],
-)
-def test_order_of_sequences(sequence: int, epoch: int, error: int) -> None:
-    """After sequences 0 and 1 of epoch 1, only sequence 2 of that epoch or 0 of a newer one is accepted."""
-    producer = Producer()
-    assert 0 == producer.produce(batch(0, epoch=1)).error_code
-    assert error == producer.produce(batch(sequence, epoch=epoch)).error_code
-
-
-def test_the_first_sequence_after_the_largest() -> None:
-    """Sequence 0 follows the largest sequence. A producer that is not known may begin with any."""
-    producer = Producer()
-    assert 0 == producer.produce(batch((1 << 31) - 2)).error_code
-    assert 0 == producer.produce(batch(0)).error_code
 
 
 def test_a_truncated_batch_may_be_sent_again() -> None:

@@ -48,11 +48,3 @@ def test_assignments_equal_those_of_kafka(case: dict[str, Any]) -> None:
     found = assign(case)
     expected = {member_id: by_id(partitions) for member_id, partitions in case["assignment"].items()}
     assert expected == {member_id: found.get(member_id, {}) for member_id in expected}
-
-
-def test_ranges_of_topics_with_equally_many_partitions_are_the_same() -> None:
-    """The assignor "range" gives a member the same partitions of each topic; static members come first."""
-    topics = [bytes(15) + bytes([i]) for i in (1, 2)]
-    members = [AssignorMember(name, instance, topics) for name, instance in (("a", None), ("b", "static"))]
-    assignment = ASSIGNORS["range"](AssignorGroup(members, dict.fromkeys(topics, 3), True))
-    assert [[{2}, {2}], [{0, 1}, {0, 1}]] == [[assignment[member][key] for key in topics] for member in "ab"]

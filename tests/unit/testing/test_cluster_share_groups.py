@@ -195,20 +195,3 @@ def test_faults(clock: VirtualClock) -> None:
     cluster.faults.add(SHARE_FETCH, Fault(FaultKind.ERROR, error=Errors.NOT_LEADER_OR_FOLLOWER))
     assert Errors.SHARE_SESSION_NOT_FOUND == member.fetch().error_code
     assert Errors.NOT_LEADER_OR_FOLLOWER == member.fetch().responses[0].partitions[0].error_code
-
-
-def test_a_deleted_topic(clock: VirtualClock) -> None:
-    """A topic that is created again has other records, and the group begins again."""
-    cluster = new_cluster()
-    member = FakeShareMember(cluster, clock)
-    member.join()
-    member.fetch()
-    member.acknowledge(0, 2)
-    cluster.delete_topic("t")
-    topic = cluster.create_topic("t")
-    topic.partitions[0].append(build_batch([b"new"]), 0)
-    advance(cluster, clock, ASSIGNMENT_INTERVAL_MS)
-    member.heartbeat()
-    advance(cluster, clock, ASSIGNMENT_INTERVAL_MS)
-    member.heartbeat()
-    assert [(0, 0, 1)] == acquired(member.fetch())

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kconsumer.error_codes import Errors
-from kconsumer.schema import API_VERSIONS, GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
-from kconsumer.schema.metadata import ApiVersionsRequest
+from kconsumer.schema import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from kconsumer.schema.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from kconsumer.telemetry.compressors import COMPRESSORS
 from kconsumer.telemetry.otlp import DataPoint, Metric, encode_metrics
@@ -51,15 +50,6 @@ class Case:
         known = {"client_instance_id": got.client_instance_id, "subscription_id": got.subscription_id, "metrics": DATA}
         error: int = self.client.call(PUSH_TELEMETRY, 0, PushTelemetryRequest(**{**known, **fields})).error_code
         return error
-
-
-@pytest.mark.parametrize("reporters", [(), ("recorder",)])
-def test_apis_are_announced_with_a_plugin(reporters: tuple[str, ...]) -> None:
-    """Brokers announce the APIs only if they have a plugin that receives metrics."""
-    cluster = Cluster(settings=Settings(metric_reporters=reporters))
-    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
-    response = ClusterClient(cluster, VirtualClock()).call(API_VERSIONS, 3, request)
-    assert bool(reporters) == ({71, 72} <= {row.api_key for row in response.api_keys})
 
 
 def test_subscriptions_of_a_client() -> None:

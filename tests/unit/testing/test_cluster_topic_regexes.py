@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from kconsumer.error_codes import Errors
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
-from kconsumer.testing.cluster.groups.topic_regexes import compile_regex
 from support.fakes.cluster_client import advance
 from support.fakes.consumer_members import FakeConsumerMember, describe, settle
 
@@ -32,14 +29,6 @@ def subscriber(cluster: Cluster, clock: VirtualClock, regex: str, member_id: str
     return FakeConsumerMember(cluster, clock, member_id, None, subscribed_topic_regex=regex)
 
 
-def test_an_expression_is_resolved_after_the_member_has_joined(cluster: Cluster, clock: VirtualClock) -> None:
-    """The member joins with epoch 1 and without partitions; the next heartbeat gets those of all matching topics."""
-    member = subscriber(cluster, clock, "t.")
-    assert (1, {}) == (member.join().member_epoch, member.assigned)
-    advance(cluster, clock, 0)
-    assert (2, {"t1": [0], "t2": [0]}) == (member.heartbeat().member_epoch, member.assigned)
-
-
 def test_a_second_member_with_the_same_expression(cluster: Cluster, clock: VirtualClock) -> None:
     """An expression that is resolved already begins a new group epoch at once."""
     one, two = subscriber(cluster, clock, "t."), subscriber(cluster, clock, "t.", "m1")
@@ -48,14 +37,6 @@ def test_a_second_member_with_the_same_expression(cluster: Cluster, clock: Virtu
     assert 3 == two.join().member_epoch
     settle(one, two)
     assert [1, 1] == [sum(map(len, member.assigned.values())) for member in (one, two)]
-
-
-def test_internal_topics_match(cluster: Cluster, clock: VirtualClock) -> None:
-    """An expression matches internal topics, too, as in Kafka."""
-    member = subscriber(cluster, clock, "__consumer_.*")
-    member.join()
-    settle(member)
-    assert ["__consumer_offsets"] == list(member.assigned)
 
 
 def test_new_topics_match_ten_seconds_after_the_last_time(cluster: Cluster, clock: VirtualClock) -> None:
@@ -105,14 +86,3 @@ def test_invalid_expressions(cluster: Cluster, clock: VirtualClock, regex: str) 
     assert Errors.INVALID_REGULAR_EXPRESSION == response.error_code
     assert response.error_message.startswith(f"SubscribedTopicRegex `{regex}` is not a valid regular expression: ")
     assert cluster.groups.get("g") is None
-
-
-@pytest.mark.parametrize(("regex", "text"), [(r"a\z", "a"), ("[[:alpha:]]+[[:digit:]]", "ab1"), ("(?P<n>x)", "x")])
-def test_syntax_of_re2(regex: str, text: str) -> None:
-    """What RE2 writes differently than Python is translated."""
-    assert compile_regex(regex).fullmatch(text)
-
-
-def test_an_expression_is_compiled_for_bytes_of_ascii() -> None:
-    """The class of digits has the digits of ASCII only, as in RE2."""
-    assert re.ASCII & compile_regex(r"\d").flags

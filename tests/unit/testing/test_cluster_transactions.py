@@ -9,11 +9,9 @@ import pytest
 from kconsumer.error_codes import Errors
 from kconsumer.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from kconsumer.schema.transactions import (
-    ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     INIT_PRODUCER_ID,
-    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
@@ -23,7 +21,7 @@ from kconsumer.schema.transactions import (
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
-from kconsumer.testing.cluster.transactions import EXHAUSTED_EPOCH, State
+from kconsumer.testing.cluster.transactions import EXHAUSTED_EPOCH
 from support.fakes.cluster_client import ClusterClient, advance
 
 ID = "transfer"
@@ -94,86 +92,6 @@ def producer() -> Producer:
     return found
 
 
-def test_a_producer_without_transactions() -> None:
-    """Each producer without a transactional id gets an id of its own, with epoch 0."""
-    producer = Producer()
-    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
-    ids = [producer.client.call(INIT_PRODUCER_ID, 4, request) for _ in range(2)]
-    assert [(0, 0), (1, 0)] == [(row.producer_id, row.producer_epoch) for row in ids]
-
-
-def test_each_start_gets_the_next_epoch(producer: Producer) -> None:
-    """A producer that starts again with the same transactional id has the same producer id and the next epoch."""
-    first = producer.id, producer.epoch
-    producer.init()
-    assert (first[0], first[1] + 1) == (producer.id, producer.epoch)
-
-
-@pytest.mark.parametrize("commit", [True, False])
-def test_a_transaction(producer: Producer, commit: bool) -> None:
-    """Until the end of a transaction its records are unstable; then a marker ends it in each of its partitions."""
-    assert [0, 0] == producer.add(0, 1)
-    assert [0, 0] == [producer.produce(b"a", 0), producer.produce(b"b", 1)]
-    assert (0, 1) == (producer.log().last_stable_offset, producer.log().high_watermark)
-    assert 0 == producer.end(commit=commit)
-    for index in (0, 1):
-        assert (2, 2) == (producer.log(index).last_stable_offset, producer.log(index).high_watermark)
-        aborted = [ended.producer_id for ended in producer.log(index).aborted_between(0, 2)]
-        assert ([] if commit else [producer.id]) == aborted
-    assert 0 == producer.end(commit=commit), "the same request again"
-    assert Errors.INVALID_TXN_STATE == producer.end(commit=not commit)
-
-
-def test_a_partition_that_was_not_added(producer: Producer) -> None:
-    """A batch for a partition that is not in the transaction is refused, with the error of its version of Produce."""
-    producer.add(0)
-    assert Errors.INVALID_TXN_STATE == producer.produce(b"a", 1, version=10)
-    assert Errors.TRANSACTION_ABORTABLE == producer.produce(b"a", 1, version=11)
-    assert 0 == producer.produce(b"a", 1, version=12), "since version 12 the batch adds its partition"
-
-
-def test_unknown_partitions_add_nothing(producer: Producer) -> None:
-    """If one partition does not exist, none is added."""
-    assert [Errors.OPERATION_NOT_ATTEMPTED, Errors.UNKNOWN_TOPIC_OR_PARTITION] == producer.add(0, 9)
-    transaction = producer.cluster.transactions.get(ID)
-    assert transaction is not None
-    assert State.EMPTY is transaction.state
-
-
-def test_an_old_producer_is_fenced(producer: Producer) -> None:
-    """A second producer aborts the transaction of the first one, and fences it."""
-    producer.add(0)
-    producer.produce(b"a")
-    successor = Producer(producer.cluster, producer.clock)
-    assert Errors.CONCURRENT_TRANSACTIONS == successor.init()
-    assert 0 == successor.init()
-    assert 1 == len(producer.log().aborted_between(0, 9))
-    assert Errors.INVALID_PRODUCER_EPOCH == producer.produce(b"b")
-    assert [Errors.PRODUCER_FENCED] == producer.add(0)
-    assert [Errors.INVALID_PRODUCER_EPOCH] == producer.add(0, version=1)
-    assert Errors.PRODUCER_FENCED == producer.end(commit=True)
-    assert Errors.INVALID_PRODUCER_EPOCH == producer.end(commit=True, version=1)
-
-
-def test_a_transaction_times_out() -> None:
-    """A transaction that is open for longer than its timeout is aborted, and its producer is fenced."""
-    producer = Producer()
-    producer.init(timeout_ms=5000)
-    producer.add(0)
-    producer.produce(b"a")
-    advance(producer.cluster, producer.clock, 4999)
-    assert 0 == producer.log().last_stable_offset
-    advance(producer.cluster, producer.clock, 1)
-    assert (2, 1) == (producer.log().last_stable_offset, len(producer.log().aborted_between(0, 2)))
-    assert Errors.PRODUCER_FENCED == producer.end(commit=True)
-
-
-@pytest.mark.parametrize("timeout_ms", [0, 900_001])
-def test_a_timeout_out_of_bounds(timeout_ms: int) -> None:
-    """The transaction timeout must be positive and at most transaction.max.timeout.ms."""
-    assert Errors.INVALID_TRANSACTION_TIMEOUT == Producer().init(timeout_ms=timeout_ms)
-
-
 def test_resuming_a_producer(producer: Producer) -> None:
     """A producer that names its id and epoch gets the next epoch, and the same one if it asks again (KIP-360)."""
     known = {"producer_id": producer.id, "producer_epoch": producer.epoch}
@@ -196,20 +114,6 @@ def test_exhausted_epochs(producer: Producer) -> None:
     assert (old + 1, 0) == (producer.id, producer.epoch)
 
 
-@pytest.mark.parametrize("commit", [True, False])
-def test_the_next_epoch_after_each_transaction(producer: Producer, commit: bool) -> None:
-    """Since EndTxn v5 each transaction has an epoch of its own; the request may be sent again (KIP-890)."""
-    first = producer.epoch
-    producer.produce(b"a", version=12)
-    assert 0 == producer.end(commit=commit, version=5)
-    assert first + 1 == producer.epoch
-    producer.epoch = first
-    assert 0 == producer.end(commit=commit, version=5)
-    assert first + 1 == producer.epoch
-    assert 0 == producer.produce(b"b", version=12)
-    assert 2 == producer.log().last_stable_offset
-
-
 def test_a_marker_waits_for_a_leader() -> None:
     """A partition without a leader gets its marker later; until then the transaction has not ended."""
     cluster = Cluster(2)
@@ -227,20 +131,6 @@ def test_a_marker_waits_for_a_leader() -> None:
     advance(cluster, producer.clock, 100)
     assert 1 == producer.log(1).end
     assert [0] == producer.add(0)
-
-
-@pytest.mark.parametrize(("version", "error"), [(3, Errors.INVALID_TXN_STATE), (4, Errors.TRANSACTION_ABORTABLE)])
-def test_offsets_of_a_group(producer: Producer, version: int, error: int) -> None:
-    """AddOffsetsToTxn adds a group, so that the producer may commit its offsets with TxnOffsetCommit."""
-    check = (ID, (producer.id, producer.epoch), "g", version, 0.0)
-    assert error == producer.cluster.transactions.verify_group(*check)
-    request = AddOffsetsToTxnRequest(
-        transactional_id=ID, producer_id=producer.id, producer_epoch=producer.epoch, group_id="g"
-    )
-    assert 0 == producer.client.call(ADD_OFFSETS_TO_TXN, 3, request).error_code
-    assert Errors.NONE == producer.cluster.transactions.verify_group(*check)
-    wrong = AddOffsetsToTxnRequest(transactional_id=ID, producer_id=99, producer_epoch=0, group_id="g")
-    assert Errors.INVALID_PRODUCER_ID_MAPPING == producer.client.call(ADD_OFFSETS_TO_TXN, 3, wrong).error_code
 
 
 def test_brokers_verify_partitions(producer: Producer) -> None:
