@@ -17,6 +17,7 @@ export DIST_EXTRA_CONFIG := $(CURDIR)/tools/parallel-build.cfg
 
 CORE := $(wildcard kconsumer/_core/*.pyx kconsumer/_core/*.pxd kconsumer/_core/*.h)
 # Everything under tests/ that needs no broker and is not fast enough, or not often enough of interest, for `check`.
+# Tests with the mark `long` run every night (tests/support/nightly.py).
 # What takes long for one test comes first.
 SLOWER := $(wildcard tests/test_packaging.py tests/property tests/protocol tests/fuzz tests/brokerless tests/assignors)
 PYTEST := $(BIN)/pytest
@@ -89,12 +90,12 @@ types: $(STAMPS)/extensions  ## mypy, and the stubs of the compiled modules agai
 unit: $(STAMPS)/extensions  ## unit tests, and the rules of layers, words and sizes; no broker
 	$(PYTEST) tests/unit tests/test_layering.py tests/test_compiled_modules.py tests/test_language.py tests/test_budget.py -n $(WORKERS) -q
 
-slower: $(STAMPS)/extensions  ## property, fuzz, protocol, brokerless and packaging tests; no broker
-	$(PYTEST) $(SLOWER) -n $(WAITING_WORKERS) --dist worksteal -q
+slower: $(STAMPS)/extensions  ## property, fuzz, protocol, brokerless and packaging tests, without those of `threads`; no broker
+	$(PYTEST) $(SLOWER) -n $(WAITING_WORKERS) --dist worksteal -q -m 'not long and not network_thread'
 
 # These tests compute, with low priority in `make test`. Their timeout only ends a test that hangs.
 simulate: $(STAMPS)/extensions  ## hours of groups and faults in virtual time, and the tests of the simulation; no broker
-	$(PYTEST) tests/simulation -n $(WORKERS) -q --timeout 600
+	$(PYTEST) tests/simulation -n $(WORKERS) -q --timeout 600 -m 'not long'
 
 $(STAMPS)/sanitized: $(STAMPS)/extensions setup.py tools/copy_tree.py
 	$(BIN)/python tools/copy_tree.py $(SANITIZED)
@@ -111,8 +112,8 @@ sanitized: system $(STAMPS)/sanitized  ## hostile bytes and decoder tests under 
 	    tools/sanitized $(CURDIR)/$(PYTEST) $(SANITIZED_TESTS) -n $(WORKERS) -q --timeout 600 \
 	        --ignore tests/property/test_codec_roundtrip.py -k 'not bombs_raise and not eight_million'
 
-threads: $(STAMPS)/extensions  ## tests of the network thread with threads that switch every microsecond, and every second; no broker
-	$(BIN)/python tests/threads.py -- $(shell grep -lE 'mark\.network_thread' tests/unit/*/*.py tests/brokerless/*.py) -n $(WAITING_WORKERS)
+threads: $(STAMPS)/extensions  ## brokerless tests of the network thread, with threads that switch every microsecond; no broker
+	$(BIN)/python tests/threads.py --switch 1e-6 -- $(shell grep -lE 'mark\.network_thread' tests/brokerless/*.py) -n $(WAITING_WORKERS)
 
 property fuzz brokerless: $(STAMPS)/extensions
 	$(PYTEST) tests/$@ -n $(WORKERS) -q
@@ -152,7 +153,7 @@ spark: setup $(STAMPS)/spark-jars $(STAMPS)/postgres  ## tests in a real Spark s
 COMPUTING := simulate sanitized
 
 test: setup  ## what every change must pass, from a fresh clone; prints how long each part took (tox.ini has more)
-	@$(BIN)/python tools/run_parts.py lint types unit threads integration-fake slower integration kerberos spark \
+	@$(BIN)/python tools/run_parts.py lint types unit threads integration-fake slower integration spark \
 	    --background $(COMPUTING)
 
 bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for a smoke run)

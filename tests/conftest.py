@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from support.brokers.kafka_run import Run
+from support.nightly import is_nightly
 
 RUN_FOLDER = pytest.StashKey[Path]()
 RUN = pytest.StashKey[Run]()
@@ -51,6 +52,14 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     config.stash[RUN] = Run()
     config.stash[RUN_FOLDER] = config.stash[RUN].folder
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that `make test` leaves to the night."""
+    for item in items:
+        if is_nightly(item.nodeid):
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,20 +11,12 @@ import pytest
 from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from kconsumer.errors import (
     AuthenticationError,
-    CorruptRecordError,
     GroupAuthorizationError,
     TopicAuthorizationError,
 )
 from kconsumer.testing import FakeCluster
-from kconsumer.testing.batches import Rec
-from support.brokers.certificates import Authority
 
 TP = TopicPartition("t", 0)
-ENGINES = [
-    pytest.param({"engine": "classic"}, id="classic"),
-    pytest.param({"engine": "threaded"}, id="threaded"),
-    pytest.param({"group_protocol": "consumer"}, id="consumer protocol"),
-]
 DEADLINE_S = 20
 
 
@@ -58,110 +49,6 @@ def until(condition: Callable[[], bool]) -> None:
         assert time.monotonic() < end, "the condition did not become true"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_records_of_a_group(cluster: FakeCluster, engine: dict[str, Any]) -> None:
-    """A group reads all records of all partitions and commits its positions."""
-    expected = {f"value {i}".encode() for i in range(1000)}
-    cluster.produce("t", expected, compression="lz4")
-    with consumer(cluster, "t", group_id="g", enable_auto_commit=False, **engine) as reader:
-        assert expected == {record.value for record in read(reader, 1000)}
-        reader.commit()
-        description = cluster.group("g")
-        assert ("Stable", 1) == (description.state, len(description.members))
-        assert [("t", 0), ("t", 1), ("t", 2)] == [tuple(tp) for tp in description.members[0].assignment]
-    committed = cluster.committed("g")
-    assert 1000 == sum(row.offset for row in committed.values())
-    assert {("t", index) for index in range(3)} == {tuple(tp) for tp in committed}
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_second_member(cluster: FakeCluster, engine: dict[str, Any]) -> None:
-    """A second member gets a part of the partitions, and the first one gets them back when the second one leaves."""
-    options = {"group_id": "g", **engine}
-    with consumer(cluster, "t", **options) as first:
-        until(lambda: first.poll(0.05) is not None and len(first.assignment()) == 3)
-        with consumer(cluster, "t", **options) as second:
-
-            def shared() -> bool:
-                first.poll(0.05)
-                second.poll(0.05)
-                return len(first.assignment()) + len(second.assignment()) == 3 and bool(second.assignment())
-
-            until(shared)
-        until(lambda: first.poll(0.05) is not None and len(first.assignment()) == 3)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_broker_dies(cluster: FakeCluster, engine: dict[str, Any]) -> None:
-    """A group continues when the leader of its partitions and its coordinator dies, and when it is back."""
-    with consumer(cluster, "t", group_id="g", **engine) as reader:
-        for round_, broker in enumerate((1, 2, 3)):
-            cluster.kill(broker)
-            cluster.produce("t", [f"{round_}-{i}" for i in range(9)])
-            records = read(reader, 9)
-            assert {f"{round_}-{i}".encode() for i in range(9)} == {record.value for record in records}
-            cluster.start(broker)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_transactions(cluster: FakeCluster, engine: dict[str, Any]) -> None:
-    """A read_committed consumer reads committed transactions only, when they have ended."""
-    with consumer(cluster, isolation_level="read_committed", **engine) as reader:
-        reader.assign([TP])
-        with cluster.transaction() as transaction:
-            assert [("t", 0, 0)] == transaction.produce("t", "a", partition=0)
-            cluster.produce("t", "b", partition=0)
-            assert not reader.poll(0.3)
-        assert [b"a", b"b"] == [record.value for record in read(reader, 2)]
-        with cluster.transaction() as transaction:
-            transaction.produce("t", "c", partition=0)
-            transaction.abort()
-            with pytest.raises(RuntimeError, match="not open"):
-                transaction.produce("t", "d", partition=0)
-        with pytest.raises(ZeroDivisionError):
-            fail_in_transaction(cluster)
-        cluster.produce("t", "f", partition=0)
-        assert [b"f"] == [record.value for record in read(reader, 1)]
-
-
-def fail_in_transaction(cluster: FakeCluster) -> None:
-    """Produce a record in a transaction whose block raises an error."""
-    with cluster.transaction() as transaction:
-        transaction.produce("t", "e", partition=0)
-        raise ZeroDivisionError
-
-
-def test_fields_of_records(cluster: FakeCluster) -> None:
-    """Key, headers, timestamp and offset of a record are those that were produced."""
-    cluster.produce("t", Rec(b"v", b"k", [("h", b"1")], 5000), partition=0)
-    cluster.produce("t", [("k2", None)], partition=0, timestamp=6000)
-    with consumer(cluster) as reader:
-        reader.assign([TP])
-        first, second = read(reader, 2)
-        assert (0, b"k", b"v", 5000, [("h", b"1")]) == (
-            first.offset,
-            first.key,
-            first.value,
-            first.timestamp,
-            list(first.headers),
-        )
-        assert (1, b"k2", None, 6000) == (second.offset, second.key, second.value, second.timestamp)
-        assert {TP: 2} == reader.end_offsets([TP])
-
-
-def test_a_corrupt_batch(cluster: FakeCluster) -> None:
-    """A consumer raises CorruptRecordError at the batch whose checksum is wrong."""
-    cluster.produce("t", "a", partition=0)
-    cluster.produce("t", "b", partition=0)
-    cluster.corrupt("t", 0, 1)
-    with consumer(cluster) as reader:
-        reader.assign([TP])
-        assert [b"a"] == [record.value for record in read(reader, 1)]
-        with pytest.raises(CorruptRecordError) as raised:
-            read(reader, 1)
-        assert 1 == raised.value.offset
-
-
 def test_errors_of_requests(cluster: FakeCluster) -> None:
     """A consumer retries what may succeed later, and raises other errors."""
     cluster.produce("t", ["a"], partition=0)
@@ -178,24 +65,6 @@ def test_errors_of_requests(cluster: FakeCluster) -> None:
         cluster.disconnect_next("OffsetCommit", applied=True)
         reader.commit()
     assert {TP: OffsetAndMetadata(1, "", 0)} == cluster.committed("g")
-
-
-def test_tls(tmp_path: Path) -> None:
-    """A group reads records over TLS, more of them than one TLS record holds."""
-    authority = Authority()
-    with FakeCluster(brokers=2, tls=authority.issue().write(tmp_path / "server.pem")) as cluster:
-        cluster.create_topic("t", partitions=2)
-        cluster.produce("t", [bytes(1000)] * 2000)
-        trusted = authority.write(tmp_path / "ca.pem")
-        with consumer(cluster, "t", group_id="g", security_protocol="SSL", ssl_cafile=trusted) as reader:
-            assert 2000 == len(read(reader, 2000))
-
-
-def test_unknown_groups(cluster: FakeCluster) -> None:
-    """A group that does not exist has no offsets and no description."""
-    assert {} == cluster.committed("absent")
-    with pytest.raises(ValueError, match="no group 'absent'"):
-        cluster.group("absent")
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])

@@ -359,30 +359,3 @@ def test_exception_while_a_response_is_handled(
                     except (error, KafkaError):
                         continue
         assert failed
-
-
-@pytest.mark.parametrize(
-    ("engine", "group"),
-    [(engine, group) for engine in ENGINES for group in (True, False) if group or engine != "consumer"],
-)
-def test_application_that_stops_polling(engine: str, group: bool, exchanges: Exchanges) -> None:
-    """After max_poll_interval_ms without a poll, nothing is fetched."""
-    with FakeCluster() as cluster:
-        records = Records(cluster)
-        settings: dict[str, Any] = {"max_poll_interval_ms": 1000, "fetch_max_wait_ms": 50, "session_timeout_ms": 6000}
-        if engine == "consumer":
-            del settings["session_timeout_ms"]
-        with Consumer(**options(cluster, **ENGINES[engine], **settings)) as consumer:
-            if group:
-                consumer.subscribe(["t"])
-            else:
-                consumer.assign(ALL)
-            records.write(0)
-            deadline = time.monotonic() + LIMIT_S
-            while not records.complete:
-                assert time.monotonic() < deadline
-                records.take(consumer.poll(0.1))
-            time.sleep(2.0)
-            before = exchanges.requests
-            time.sleep(1.0)
-            assert before == exchanges.requests

@@ -23,6 +23,7 @@ from support.brokers.kafka_shared import shared_kafka
 from support.brokers.real_broker_twins import has_real_broker_twin
 from support.harnesses.awaited import EventLoop
 from support.harnesses.ordering import longest_first
+from support.nightly import is_engine_nightly
 
 CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
 ONLY_CLASSIC = CHOSEN_VERSION == OLD_VERSION
@@ -63,10 +64,15 @@ class Engine:
     name: str  # a key of ENGINES
     asyncio: bool = False  # with an AsyncConsumer
 
-    def as_parameter(self) -> Any:
+    @property
+    def id(self) -> str:
+        """What test ids contain."""
+        return "asyncio" if self.asyncio else self.name
+
+    def as_parameter(self, *, nightly: bool) -> Any:
         """Returns the parameter with its name and marks."""
-        marks = () if self.name == "classic" else pytest.mark.network_thread
-        return pytest.param(self, marks=marks, id="asyncio" if self.asyncio else self.name)
+        marks = [] if self.name == "classic" else [pytest.mark.network_thread]
+        return pytest.param(self, marks=[*marks, pytest.mark.long] if nightly else marks, id=self.id)
 
 
 def runs_on_model(config: pytest.Config) -> bool:
@@ -148,7 +154,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     The first engine works on the caller's thread. The second has a network thread and uses the consumer protocol of
     KIP-848, unless the test is marked `classic_protocol` or the broker supports only the classic one. Tests marked
     `consumer_protocol` run with the second one only. Tests of the API that make all consumers by `consumer_type` or
-    `new_consumer` run once more, with an AsyncConsumer like the second engine.
+    `new_consumer` run once more, with an AsyncConsumer like the second engine. `support/nightly.py` says which of these
+    runs `make test` leaves to the night.
     """
     if "engine" in metafunc.fixturenames:
         find_mark = metafunc.definition.get_closest_marker
@@ -157,7 +164,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         engines = [Engine(other)] if find_mark("consumer_protocol") else [Engine("classic"), Engine(other)]
         if runs_on_asyncio(metafunc.definition.nodeid) and "consumer_type" in metafunc.fixturenames:
             engines.append(Engine(other, asyncio=True))
-        metafunc.parametrize("engine", [engine.as_parameter() for engine in engines], indirect=True)
+        where = metafunc.definition.path.name, metafunc.function.__name__
+        ids = [engine.id for engine in engines]
+        parameters = [one.as_parameter(nightly=is_engine_nightly(*where, one.id, ids)) for one in engines]
+        metafunc.parametrize("engine", parameters, indirect=True)
 
 
 @pytest.fixture
