@@ -1,7 +1,7 @@
-"""The extension table and the four build kinds; everything else is in pyproject.toml.
+"""The extension table and the build kinds; everything else is in pyproject.toml.
 
 KCONSUMER_BUILD=release (default) | quick (not optimized, for tests of packages) | trace (line tracing for coverage) |
-asan (address and undefined-behaviour checks)
+asan (address and undefined-behaviour checks) | asan-quick (the same, not optimized)
 """
 
 import os
@@ -34,6 +34,10 @@ KINDS = {
         ],
         "extra_link_args": ["-fsanitize=address,undefined"],
     },
+}
+# Compiles in a third of the time, for `make test`.
+KINDS["asan-quick"] = KINDS["asan"] | {
+    "extra_compile_args": ["-O0" if flag == "-O1" else flag for flag in KINDS["asan"]["extra_compile_args"]]
 }
 if KIND not in KINDS:
     raise SystemExit(f"KCONSUMER_BUILD={KIND!r} is not one of {', '.join(KINDS)}")
