@@ -61,7 +61,7 @@ NIGHTLY: dict[str, str] = {
     "integration/test_truncation.py::test_the_old_leader_returns": "unit/offsets/test_truncation_random",
     "integration/test_telemetry.py::test_async_consumer": "brokerless/test_telemetry",
     "integration/test_telemetry.py::test_share_consumer": "brokerless/test_telemetry",
-    # Spark. `make test` has each way to read (batch, stream, each policy) once, beside Spark's own source.
+    # Spark. `make test` has each way to read (batch, stream, each policy) once, next to Spark's own source.
     "spark/test_pipeline.py": "unit/spark/test_spark_pipeline_*",
     "spark/test_pipeline_jdbc.py": "unit/spark/test_spark_pipeline_sinks",
     "spark/test_pipeline_kill.py": "unit/spark/test_spark_stream_offsets: a batch that runs again is the same",
