@@ -49,7 +49,7 @@ BUDGET = {
     "examples/**/*.py": 2_400,
     "docs/**/*.py": 2_200,
     "README.md": 140,
-    "CONTRIBUTING.md": 380,
+    "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 400,
     "benchmarks/README.md": 120,
     "docs/**/*.md": 8_940,
