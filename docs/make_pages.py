@@ -15,6 +15,7 @@ import enum
 import json
 import sys
 from collections.abc import Collection, Iterable, Mapping
+from itertools import groupby
 from pathlib import Path
 
 import migration_tables
@@ -332,21 +333,19 @@ def drawing(arrows: Iterable[tuple[enum.Enum, enum.Enum, str]], start: enum.Enum
 
 
 def machine(transitions: Mapping[enum.Enum, Collection[enum.Enum]]) -> str:
-    """Return diagram and table of a machine; the diagram leaves out transitions of a state to itself."""
+    """Return the diagram of a machine, without transitions of a state to itself."""
     order = list(type(next(iter(transitions))))
-    arrows = [(a, b, "") for a in order for b in order if b in transitions[a] and a is not b]
-    rows = [(a.name, ", ".join(b.name for b in order if b in transitions[a])) for a in order]
-    return drawing(arrows, order[0]) + "\n" + table(("from", "to"), rows)
+    return drawing([(a, b, "") for a in order for b in order if b in transitions[a] and a is not b], order[0])
 
 
-def actions(codes: Mapping[int, enum.Enum]) -> str:
-    """Return the table of the actions for error codes."""
-    rows = []
+def actions(codes: Mapping[int, enum.Enum]) -> dict[str, list[str]]:
+    """Return the error codes by the action that they lead to."""
+    found: dict[str, list[str]] = {}
     for code, action in codes.items():
         if code:
             text = action.value if isinstance(action.value, str) else action.name.lower().replace("_", " ")
-            rows.append((str(code), CODES[code].name, text))
-    return table(("code", "error", "action"), rows)
+            found.setdefault(text, []).append(CODES[code].name)
+    return found
 
 
 def machines_page() -> str:
@@ -361,8 +360,9 @@ def machines_page() -> str:
     parts.append("\n## A connection\n" + CONNECTION_TEXT + "\n" + machine(CONNECTION))
     parts.append("\n## Client telemetry (KIP-714)\n" + TELEMETRY_TEXT + "\n" + machine(TELEMETRY))
     parts.append("\n## Error codes\n" + ACTIONS_TEXT)
-    for title, module, codes in ERRORS:
-        parts.append(f"\n### {title}\n\n`kconsumer/{module}`\n\n{actions(codes)}")
+    for module, group in groupby(ERRORS, key=lambda entry: entry[1]):
+        rows = [(title, text, ", ".join(names)) for title, _, codes in group for text, names in actions(codes).items()]
+        parts.append(f"\n`kconsumer/{module}`:\n\n" + table(("response", "action", "errors"), rows))
     return "".join(parts)
 
 
