@@ -28,6 +28,8 @@ IMAGES = (".svg", ".png")
 LANGUAGES = {".py": "python", ".toml": "toml", ".ini": "ini", ".yml": "yaml", ".sh": "sh", ".json": "json"}
 FENCED = re.compile(r"^( *)```[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^()\s]+)(\))")
+# A search shows guides and the reference before pages about the code.
+BOOST_OF_INTERNALS = 0.3
 NOT_RUN = re.compile(r"^( *```\w+) not-run$", re.MULTILINE)
 NavEntry = str | dict[str, "NavEntry"] | list["NavEntry"]
 
@@ -169,6 +171,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     uri = page.file.src_uri
     if uri == "index.md":
         page.meta["hide"] = ["navigation"]  # it would have one entry
+    if uri.startswith(("design/", "project/")):
+        page.meta.setdefault("search", {"boost": BOOST_OF_INTERNALS})
     here = posixpath.dirname(uri)
 
     def to_site(match: re.Match[str]) -> str:
