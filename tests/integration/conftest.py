@@ -43,7 +43,6 @@ LONGEST = (
     "test_truncation.py",
     "test_consumer_protocol.py",
     "test_close_states.py",
-    "test_group_model.py",
     "test_broker_runner.py",
     "test_failover.py",
     "test_cluster_scenarios.py",

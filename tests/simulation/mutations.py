@@ -223,6 +223,31 @@ MUTATIONS = (
         "self.get(tp).resume()",
         "self.get(tp)",
     ),
+    Mutation(
+        "pause-ignored",
+        "A partition is not paused.",
+        "state.partition",
+        "PartitionState.pause",
+        "paused=True",
+        "paused=False",
+    ),
+    # --- other calls ---
+    Mutation(
+        "position-of-next-record",
+        "A position is that after the next record.",
+        "engine.operations",
+        "Operations.position",
+        "return position.offset",
+        "return position.offset + 1",
+    ),
+    Mutation(
+        "old-committed-offsets",
+        "A lookup of committed offsets returns the result of the first one.",
+        "coordinator.commits",
+        "CommitManager.committed",
+        "return self._fetches.fetch(partitions, deadline)",
+        'return vars(self).setdefault("first", self._fetches.fetch(partitions, deadline))',
+    ),
     # --- subscriptions, plugins, rebalances that move records ---
     Mutation(
         "unsubscribed-records-returned",

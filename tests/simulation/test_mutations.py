@@ -145,6 +145,7 @@ SCENARIOS |= {
     "handshakes": replace(_scenario(_three(), *HANDSHAKES), tls=True),
     "read-alone": replace(_scenario(_members(Program.READ_ALONE), record_interval_ms=1_000.0), window_bytes=100),
     "compressed": replace(_scenario(_three()), compressed=True),
+    "calls": _scenario(_members(*[Program.CALLS] * 3), record_interval_ms=500.0),
     "cancel": _scenario(CANCEL, record_interval_ms=500.0),
 }
 
@@ -198,6 +199,9 @@ EXPECTED = {
     "starts-behind-committed-offset": ("eager", "skipped"),
     "data-of-revoked-partition-returned": ("consumer-raise", "without owning the partition"),
     "resume-ignored": ("pause", "lost"),
+    "pause-ignored": ("pause", "paused"),
+    "position-of-next-record": ("calls", "wrong position"),
+    "old-committed-offsets": ("calls", "wrong committed offset"),
     "unsubscribed-records-returned": ("change-topics", "not subscribed"),
     "no-backoff-of-positions": ("refused-offsets", "flood"),
     "no-commit-before-rebalance": ("consumer", "not committed before on_revoke"),

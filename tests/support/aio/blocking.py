@@ -20,6 +20,7 @@ from greenlet import getcurrent, greenlet
 
 from kconsumer import RebalanceListener
 from kconsumer.aio import AsyncConsumer
+from support.harnesses.cancellation import CancelledAt, Moment
 
 T = TypeVar("T")
 
@@ -113,6 +114,7 @@ class BlockingConsumer:
     ) -> None:
         self._runner = runner
         self.cancel_after_s: float | None = None  # calls that take longer are cancelled
+        self.cancel_at: tuple[int, Moment] | None = None  # calls are cancelled at this suspension
         if on_commit is not None:
             options["on_commit"] = _as_coroutine_function(on_commit)
         self._consumer = create(*topics, **options)
@@ -123,16 +125,21 @@ class BlockingConsumer:
             assert current.parent is not None
             result: T = current.parent.switch(coroutine)
             return result
+        cancelled = self._cancelled(coroutine)
         try:
-            return self._runner.run(coroutine if self.cancel_after_s is None else self._cancelled(coroutine))
-        finally:
-            coroutine.close()  # one that never began, because its task was cancelled first, would give a warning
+            return self._runner.run(cancelled)
+        finally:  # one that never began, because its task was cancelled first, would give a warning
+            cancelled.close()
+            coroutine.close()
 
     async def _cancelled(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Await a coroutine, and cancel the task after `cancel_after_s`. Returns the result of the coroutine."""
+        """Await a coroutine, and cancel the task when it is time. Returns the result of the coroutine."""
+        if self.cancel_at is not None:
+            return await CancelledAt(coroutine, *self.cancel_at)
+        if self.cancel_after_s is None:
+            return await coroutine
         task = asyncio.current_task()
         assert task is not None
-        assert self.cancel_after_s is not None
         timer = asyncio.get_running_loop().call_later(self.cancel_after_s, task.cancel)
         try:
             return await coroutine

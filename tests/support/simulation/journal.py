@@ -7,6 +7,9 @@ A violation is recorded when it happens, with the virtual time. The rules:
 - `gap`: while a member owns a partition, the records that it returns are not consecutive.
 - `committed too early`: an offset is committed although an earlier record was not processed by the application.
 - `committed offset went back`: a committed offset is smaller than the one before it.
+- `paused`: a member returns a record of a partition that it has paused since it owns it.
+- `wrong position`: `position` returns another offset than that of the next record.
+- `wrong committed offset`: `committed` returns an offset that is smaller than one that was stored before the call.
 - `commit not stored`: a call of `commit` returns, but the coordinator has not stored the offset.
 - `two owners`: two members own a partition, and neither a fault nor a change of the group's protocol kept one of them
   from learning that it lost the partition.
@@ -71,6 +74,8 @@ class Journal:
         self._next: dict[tuple[str, TopicPartition], int] = {}  # the offset after the last returned record
         self._waiting: dict[TopicPartition, tuple[int, float]] = {}  # the first unprocessed record, and since when
         self._requests: dict[tuple[str, str], tuple[float, int]] = {}
+        self._looked_up: dict[tuple[str, TopicPartition], int] = {}  # the committed offset when a lookup began
+        self._paused: set[tuple[str, TopicPartition]] = set()
         self._alone: dict[tuple[str, TopicPartition], int] = {}  # the same of consumers without a group
         self.handlers = HandlerJournal(self)
         self._delayed_until: dict[TopicPartition, float] = {}  # until then, a fault hides the committed offset
@@ -214,6 +219,7 @@ class Journal:
         self._forgotten.discard((member, partition))
         self._floor.pop((member, partition), None)
         self._next.pop((member, partition), None)
+        self._paused.discard((member, partition))
 
     def disturb(self, member: str, until: float) -> None:
         """A fault keeps a member from learning until then what it has lost."""
@@ -245,12 +251,18 @@ class Journal:
             self._processed.get(partition, 0), self._start.get(partition, 0), self.committed.get(partition, 0)
         )
 
+    def pause(self, member: str, partitions: Iterable[TopicPartition]) -> None:
+        """A member has paused partitions for its next poll, and no others."""
+        self._paused = {key for key in self._paused if key[0] != member} | {(member, tp) for tp in partitions}
+
     def deliver(self, member: str, partition: TopicPartition, offset: int) -> None:
         """A record was returned to the application."""
         key = (member, partition)
         self.returned[partition] = self.returned.get(partition, 0) + 1
         if partition not in self.owners or member not in self.owners[partition]:
             self.violation(f"{member} returned {partition}@{offset} without owning the partition")
+        if key in self._paused:
+            self.violation(f"paused: {member} returned {partition}@{offset}")
         if partition.topic in self.unchecked:
             return
         floor = self._floor.get(key, 0)
@@ -334,6 +346,26 @@ class Journal:
         """A commit of an offset has returned without an error."""
         if self.committed.get(partition, 0) < offset and partition.topic not in self.unchecked:
             self.violation(f"commit not stored: {member} has committed {partition}@{offset}")
+
+    def check_position(self, member: str, partition: TopicPartition, offset: int) -> None:
+        """Check that a position is behind the last record that was returned, and not behind the next one."""
+        expected = self._next.get((member, partition))
+        if expected is None or partition.topic in self.unchecked:
+            return
+        following = self.following(partition, max(expected, self._start.get(partition, 0)))
+        known = following > expected or following in self.appended.get(partition, ())
+        if offset < expected or (known and offset > following):
+            self.violation(f"wrong position: {member} is at {partition}@{offset}, {expected} is next")
+
+    def note_committed(self, member: str, partitions: Iterable[TopicPartition]) -> None:
+        """A lookup of committed offsets begins."""
+        self._looked_up.update({(member, tp): self.committed.get(tp, 0) for tp in partitions})
+
+    def check_committed(self, member: str, partition: TopicPartition, offset: int) -> None:
+        """Check what a lookup has returned."""
+        stored = self._looked_up.get((member, partition), 0)
+        if offset < stored and partition not in self._rewound and partition.topic not in self.unchecked:
+            self.violation(f"wrong committed offset: {member} got {partition}@{offset}, {stored} was stored before")
 
     def request(self, client: str, api: str) -> None:
         """A client has sent a request."""

@@ -257,16 +257,23 @@ class MemberProcess:
     def take(self, records: Iterable[ConsumerRecord]) -> None:
         """The application has received records."""
         for record in records:
-            tp = TopicPartition(record.topic, record.partition)
-            self.simulation.record(self.name, f"got {tp}@{record.offset}")
-            if self.plan.program is Program.READ_ALONE:
-                self.journal.read_alone(self.name, tp, record.offset)
-                continue
-            # Only the coordinator knows which topics match a SubscriptionPattern.
-            if record.topic not in self.subscribed and not isinstance(self._pattern, SubscriptionPattern):
-                self.journal.violation(f"not subscribed: {self.name} returned {tp}@{record.offset}")
-            self.journal.deliver(self.name, tp, record.offset)
-            self.unprocessed.append((tp, record.offset))
+            self._take(TopicPartition(record.topic, record.partition), record.offset)
+
+    def take_offsets(self, offsets: Iterable[tuple[TopicPartition, int]]) -> None:
+        """The application has received columns with these records."""
+        for tp, offset in offsets:
+            self._take(tp, offset)
+
+    def _take(self, tp: TopicPartition, offset: int) -> None:
+        self.simulation.record(self.name, f"got {tp}@{offset}")
+        if self.plan.program is Program.READ_ALONE:
+            self.journal.read_alone(self.name, tp, offset)
+            return
+        # Only the coordinator knows which topics match a SubscriptionPattern.
+        if tp.topic not in self.subscribed and not isinstance(self._pattern, SubscriptionPattern):
+            self.journal.violation(f"not subscribed: {self.name} returned {tp}@{offset}")
+        self.journal.deliver(self.name, tp, offset)
+        self.unprocessed.append((tp, offset))
 
     def subscribe(self, consumer: Consumer, topics: Iterable[str], pattern: Pattern | None = None) -> None:
         """Subscribe to topics, or to a pattern that matches these topics."""
@@ -279,11 +286,13 @@ class MemberProcess:
         chosen = sorted(self.subscribed) if pattern is None else pattern
         self.call("subscribe", 0.0, lambda: consumer.subscribe(chosen, listener=self.listener) or True)
 
-    def poll_once(self, consumer: Consumer, timeout_s: float = POLL_TIMEOUT_S) -> ConsumerRecords | None:
+    def poll_once(
+        self, consumer: Consumer, timeout_s: float = POLL_TIMEOUT_S, max_records: int | None = None
+    ) -> ConsumerRecords | None:
         """Poll, and process what the last poll returned before. Returns the records, or None after an error."""
         self.finish_batch()
         self._poll_began = self.simulation.now
-        records = self.call("poll", timeout_s, lambda: consumer.poll(timeout_s))
+        records = self.call("poll", timeout_s, lambda: consumer.poll(timeout_s, max_records))
         if records:
             self.take(records)
             if self.chance(0.5):

@@ -8,7 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from kconsumer import Consumer, OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from support.harnesses.cancellation import Moment
 from support.simulation.parallel_program import process_in_parallel
+from support.simulation.random_calls import poll_and_call
 from support.simulation.scenario import Program
 from support.simulation.scheduler import FOREVER
 from support.simulation.settings import CALL_TIMEOUT_S, MAX_POLL_INTERVAL_MS
@@ -63,12 +65,15 @@ def poll_and_seek(member: MemberProcess, consumer: Consumer) -> None:
 
 def poll_and_pause(member: MemberProcess, consumer: Consumer) -> None:
     """Poll once; sometimes pause partitions before and resume them later."""
+    paused: list[TopicPartition] = []
     if member.chance(0.2) and not member.catching_up:
         paused = [tp for tp in sorted(consumer.assignment()) if member.chance(0.5)]
         consumer.pause(*paused)
     elif member.chance(0.5) or member.catching_up:
         consumer.resume(*consumer.paused())
+    member.journal.pause(member.name, paused)
     member.poll_once(consumer)
+    member.journal.pause(member.name, ())
 
 
 def poll_and_resubscribe(member: MemberProcess, consumer: Consumer) -> None:
@@ -145,7 +150,10 @@ def poll_and_cancel(member: MemberProcess, consumer: Consumer) -> None:
     """Poll once, and sometimes commit; now and then unsubscribe, and subscribe again. Cancel many of these calls."""
     blocking = cast("BlockingConsumer", consumer)
     if not member.catching_up and member.chance(0.5):
-        blocking.cancel_after_s = member.draw(0, 0.01 if member.chance(0.7) else 3.0)
+        if member.chance(0.5):
+            blocking.cancel_at = member.simulation.random.randint(1, 15), member.simulation.random.choice(list(Moment))
+        else:
+            blocking.cancel_after_s = member.draw(0, 0.01 if member.chance(0.7) else 3.0)
     batch: list[tuple[TopicPartition, int]] = []
     if member.poll_once(consumer) and member.chance(0.5):
         batch = member.unprocessed
@@ -157,7 +165,7 @@ def poll_and_cancel(member: MemberProcess, consumer: Consumer) -> None:
     if leaves:
         member.finish_batch()
         member.call("unsubscribe", CALL_TIMEOUT_S, lambda: consumer.unsubscribe() or True)
-    blocking.cancel_after_s = None
+    blocking.cancel_after_s = blocking.cancel_at = None
     if leaves:
         member.call("unsubscribe", CALL_TIMEOUT_S, lambda: consumer.unsubscribe() or True)
         member.journal.end(member.name)
@@ -239,4 +247,5 @@ STEPS: dict[Program, Callable[[MemberProcess, Consumer], None]] = {
     Program.READ_ALONE: poll_alone,
     Program.CANCEL: poll_and_cancel,
     Program.PARALLEL: process_in_parallel,
+    Program.CALLS: poll_and_call,
 }

@@ -41,6 +41,7 @@ UNSTABLE = (
     Program.INTERRUPT,
     Program.CLOSE_IN_HANDLER,
     Program.CANCEL,
+    Program.CALLS,
 )
 # Programs that may let records wait, but not for long.
 PROMPT = (

@@ -41,6 +41,7 @@ class Program(enum.Enum):
     READ_ALONE = "reads all partitions without a group, and takes longer than the request timeout now and then"
     CANCEL = "cancels polls, commits and unsubscribe() of its AsyncConsumer now and then"
     PARALLEL = "processes records by `kconsumer.parallel`, in one run after the other"
+    CALLS = "polls records or columns, and makes random other calls between two polls"
 
     def __repr__(self) -> str:
         return f"Program.{self.name}"
