@@ -33,7 +33,7 @@ BUDGET = {
     "kconsumer/net/**/*": 6_000,
     "kconsumer/offsets/**/*": 1_100,
     "kconsumer/opentelemetry/**/*": 550,
-    "kconsumer/parallel/**/*": 3_100,
+    "kconsumer/parallel/**/*": 3_350,
     "kconsumer/ranges/**/*": 1_700,
     "kconsumer/registry/**/*": 650,
     "kconsumer/schema/**/*": 5_900,
@@ -43,7 +43,7 @@ BUDGET = {
     "kconsumer/telemetry/**/*": 750,
     "kconsumer/testing/**/*": 17_000,
     "assignors/**/*": 1_700,
-    "tests/**/*.py": 117_100,
+    "tests/**/*.py": 117_600,
     "benchmarks/**/*.py": 8_600,
     "tools/*.py": 1_100,
     "examples/**/*.py": 2_400,
@@ -52,8 +52,8 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 60,
     "benchmarks/README.md": 120,
-    "docs/**/*.md": 8_940,
-    "docs/design/*.md": 1_240,
+    "docs/**/*.md": 8_960,
+    "docs/design/*.md": 1_245,
 }
 
 

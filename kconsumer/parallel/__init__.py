@@ -46,7 +46,7 @@ def process(
     retry: Retry | None = DEFAULT_RETRY,
     on_failure: Literal["stop", "skip"] | DeadLetters = "stop",
     on_revoke: Revocation = "drain",
-    drain_timeout_s: float = 30.0,
+    drain_timeout_s: float = 20.0,
     commit_interval_s: float = 1.0,
 ) -> Coroutine[Any, Any, Summary]: ...
 
@@ -63,7 +63,7 @@ def process(
     retry: Retry | None = DEFAULT_RETRY,
     on_failure: Literal["stop", "skip"] | DeadLetters = "stop",
     on_revoke: Revocation = "drain",
-    drain_timeout_s: float = 30.0,
+    drain_timeout_s: float = 20.0,
     commit_interval_s: float = 1.0,
 ) -> Summary: ...
 
@@ -79,7 +79,7 @@ def process(
     retry: Retry | None = DEFAULT_RETRY,
     on_failure: Literal["stop", "skip"] | DeadLetters = "stop",
     on_revoke: Revocation = "drain",
-    drain_timeout_s: float = 30.0,
+    drain_timeout_s: float = 20.0,
     commit_interval_s: float = 1.0,
 ) -> Summary | Coroutine[Any, Any, Summary]:
     """Call `handler(record)` for each record of the consumer, in up to `workers` threads, processes or coroutines.

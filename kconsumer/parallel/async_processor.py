@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 from kconsumer.aio import AsyncConsumer
@@ -60,20 +60,22 @@ class LoopQueue(WorkQueue):
 
     _room: LoopCondition
 
-    async def wait_for_room(self, low: int, timeout_s: float) -> bool:  # type: ignore[override]  # awaited by the flow
-        """Wait until at most `low` records are in flight. Returns False after the timeout, or at an error."""
+    async def wait_until(  # type: ignore[override]  # awaited by the flow
+        self, condition: Callable[[], bool], timeout_s: float
+    ) -> bool:
+        """Wait until a condition is true. Returns False after the timeout, or at an error."""
         deadline = self._now() + timeout_s * 1000
-        self._low = low
+        self._awaited = condition
         try:
-            while self.in_flight > low and self.error is None and (left := deadline - self._now()) > 0:
+            while not condition() and self.error is None and (left := deadline - self._now()) > 0:
                 self._room.changed.clear()
                 try:
                     await asyncio.wait_for(self._room.changed.wait(), left / 1000)
                 except TimeoutError:
                     break
         finally:
-            self._low = None
-        return self.in_flight <= low
+            self._awaited = None
+        return condition()
 
     async def wait_for_handlers(  # type: ignore[override]  # awaited by the flow
         self, trackers: Collection[OffsetTracker], timeout_s: float
@@ -126,8 +128,8 @@ class LoopHandover(Handover):
 class AsyncProcessor(ProcessorBase):
     """A run of `process` with an AsyncConsumer. Its handler is a coroutine function.
 
-    If the task that awaits `run` is cancelled, handlers are cancelled, and what they have finished is committed by the
-    next call of the consumer that waits. The positions are those of the first records that are not finished.
+    If the task that awaits `run` is cancelled, handlers are cancelled, and what they have finished is committed before
+    CancelledError is raised. The positions are those of the first records that are not finished.
     """
 
     def __init__(
@@ -141,7 +143,7 @@ class AsyncProcessor(ProcessorBase):
         retry: Retry | None = DEFAULT_RETRY,
         on_failure: Literal["stop", "skip"] | DeadLetters = "stop",
         on_revoke: Revocation = "drain",
-        drain_timeout_s: float = 30.0,
+        drain_timeout_s: float = 20.0,
         commit_interval_s: float = 1.0,
     ) -> None:
         """Check the arguments, which are those of `process`. Starts nothing."""
@@ -167,7 +169,7 @@ class AsyncProcessor(ProcessorBase):
         try:
             return await await_flow(self._run())
         except asyncio.CancelledError:
-            self._handover.leave_in_background()
+            await await_flow(self._handover.leave())
             raise
 
     def _check(self, consumer: Any) -> None:

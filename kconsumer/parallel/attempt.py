@@ -26,8 +26,12 @@ class Executor(Protocol):
 class Failures:
     """Decides what happens to a record whose handler has raised: another attempt, `on_failure`, or the end."""
 
-    def __init__(self, queue: WorkQueue, settings: Settings) -> None:
+    def __init__(
+        self, queue: WorkQueue, settings: Settings, cancellation: type[BaseException] | tuple[()] = ()
+    ) -> None:
+        """Create it. `cancellation` is what ends coroutines when the run has ended."""
         self._queue = queue
+        self._cancellation = cancellation
         self._on_failure = settings.on_failure
 
     def handle(self, task: Task, error: BaseException) -> None:
@@ -48,6 +52,9 @@ class Failures:
                 if isinstance(result, Awaitable):
                     await result
             except BaseException as fatal:  # as above
+                if task[0].closed and isinstance(fatal, self._cancellation):  # the run has ended, and waits no longer
+                    self._queue.drop(task)
+                    raise
                 self._queue.give_up(task, fatal)
             else:
                 self._queue.give_up(task, None)

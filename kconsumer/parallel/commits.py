@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
@@ -26,35 +27,49 @@ class Commits:
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, int] = {}  # the last committed offsets, for the summary
         self.error: KafkaError | None = None  # an error that no later commit can repair
-        self._limit = MAX_METADATA_BYTES
-        self._sent: dict[TopicPartition, OffsetAndMetadata] = {}  # committed, or in flight
-        self._in_flight = False
+        self.limit = MAX_METADATA_BYTES  # characters of metadata, as far as the broker has refused no shorter ones
+        self._acknowledged: dict[TopicPartition, OffsetAndMetadata] = {}  # of partitions that are assigned
+        self._in_flight: dict[TopicPartition, OffsetAndMetadata] | None = None  # the periodic commit
 
     def changed(self, trackers: Iterable[OffsetTracker]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns what must be committed: the offsets that differ from those that were sent last."""
-        found = {tracker.topic_partition: tracker.to_commit(self._limit) for tracker in trackers}
-        return {tp: offset for tp, offset in found.items() if offset is not None and offset != self._sent.get(tp)}
+        """Returns what must be committed: the offsets that differ from those that the group has acknowledged."""
+        found = {tracker.topic_partition: tracker.to_commit(self.limit) for tracker in trackers}
+        return {
+            tp: offset for tp, offset in found.items() if offset is not None and offset != self._acknowledged.get(tp)
+        }
 
     def start(self, trackers: Iterable[OffsetTracker], send: Send) -> None:
         """Commit what has changed, without waiting. Does nothing while an earlier commit is in flight."""
-        if self._in_flight:
-            return
+        if self._in_flight is None:
+            self.send(trackers, send)
+
+    def send(self, trackers: Iterable[OffsetTracker], send: Send) -> None:
+        """Commit what has changed, without waiting, whatever is in flight."""
         offsets = self.changed(trackers)
         if offsets:
-            self._sent.update(offsets)
-            self._in_flight = True
-            send(offsets, self._done)
+            self._in_flight = sent = dict(offsets)
+            try:
+                send(offsets, partial(self._done, sent))
+            except BaseException:
+                self._in_flight = None
+                raise
 
-    def _done(self, offsets: Offsets, error: KafkaError | None) -> None:
-        self._in_flight = False
-        if error is None:  # a commit that waited may have finished after this one, and before this call
-            self.succeeded({tp: offset for tp, offset in offsets.items() if self._sent.get(tp) == offset})
-        else:
-            self.failed(offsets, error)
+    def _done(self, sent: dict[TopicPartition, OffsetAndMetadata], _: Offsets, error: KafkaError | None) -> None:
+        if sent is not self._in_flight:  # a later commit was acknowledged before this call, and contained these offsets
+            return
+        self._in_flight = None
+        if error is None:
+            self._acknowledge(sent)
+        elif sent:
+            self.failed(sent, error)
 
     def succeeded(self, offsets: Offsets) -> None:
-        """Note that these offsets are committed."""
-        self._sent.update(offsets)
+        """Note that a commit that was waited for is acknowledged. So are those that were sent before it."""
+        self._in_flight = None
+        self._acknowledge(offsets)
+
+    def _acknowledge(self, offsets: Offsets) -> None:
+        self._acknowledged.update(offsets)
         self.committed.update((tp, offset.offset) for tp, offset in offsets.items())
 
     def failed(self, offsets: Offsets, error: KafkaError) -> None:
@@ -62,12 +77,9 @@ class Commits:
 
         If the metadata are too long for the broker, later ones have half of the length at most.
         """
-        for tp, offset in offsets.items():
-            if self._sent.get(tp) == offset:
-                del self._sent[tp]
         if too_long(error):
-            self._limit = max(len(offset.metadata) for offset in offsets.values()) // 2
-            log.warning("the broker refused the metadata of a commit; later ones have up to %d characters", self._limit)
+            self.limit = max(len(offset.metadata) for offset in offsets.values()) // 2
+            log.warning("the broker refused the metadata of a commit; later ones have up to %d characters", self.limit)
         elif self.can_repeat(error):
             log.info("a commit failed, and a later one repeats it: %s", error)
         else:
@@ -79,9 +91,11 @@ class Commits:
         return error.retriable or isinstance(error, REPEATED)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget what was sent for partitions that are no longer assigned."""
+        """Forget what was committed of partitions that are no longer assigned."""
         for tp in partitions:
-            self._sent.pop(tp, None)
+            self._acknowledged.pop(tp, None)
+            if self._in_flight is not None:
+                self._in_flight.pop(tp, None)
 
 
 def too_long(error: KafkaError | None) -> bool:

@@ -20,7 +20,7 @@ class EventLoopExecutor:
     def __init__(self, queue: WorkQueue, settings: Settings, handler: Handler, concurrency: Concurrency) -> None:
         self._queue = queue
         self._handler = handler
-        self._failures = Failures(queue, settings)
+        self._failures = Failures(queue, settings, asyncio.CancelledError)
         self._now = concurrency.clock.now
         self._new_event_loop = concurrency.event_loop
         self._started = False

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from collections.abc import Sequence
 
 PREFIX = "kp1"
 RUNS, BITS = "r", "b"
 MAX_METADATA_BYTES = 4096  # the default of brokers
 MAX_OFFSET = 2**63 - 1
+MAX_VARINT_BYTES = 9  # of an offset
 
 Ranges = Sequence[tuple[int, int]]  # (first offset, last offset + 1), sorted and disjoint
 
@@ -30,7 +32,7 @@ def encode(offset: int, finished: Ranges, limit: int = MAX_METADATA_BYTES) -> tu
     """
     if not finished:
         return "", True
-    room = max(0, limit - len(PREFIX) - 1) * 3 // 4
+    room = _room(limit)
     runs, fitting = _runs(offset, finished, room)
     complete = fitting == len(finished)
     span = finished[-1][1] - offset
@@ -39,6 +41,22 @@ def encode(offset: int, finished: Ranges, limit: int = MAX_METADATA_BYTES) -> tu
         if bits and len(bits) <= room and (not complete or len(bits) < len(runs)):
             return _text(BITS, bits), True
     return (_text(RUNS, runs) if fitting else ""), complete
+
+
+def max_span(limit: int = MAX_METADATA_BYTES) -> int:
+    """Returns within how many offsets any ranges fit into `limit` characters, as bits."""
+    return max(0, 8 * (_room(limit) - MAX_VARINT_BYTES))
+
+
+def runs_fit(span: int, ranges: int, limit: int = MAX_METADATA_BYTES) -> bool:
+    """Returns True if any ranges up to this number, within this many offsets, fit into `limit` characters as runs.
+
+    Each range has two numbers, and the sum of all numbers is the span at most. A number x needs up to 1 + x/128 bytes,
+    and up to 1 + log128(x). The sum of the logarithms is largest if all numbers are equal.
+    """
+    numbers = 2 * ranges
+    further = min(span / 128, numbers * math.log(1 + span / max(1, numbers), 128))
+    return numbers + further + MAX_VARINT_BYTES <= _room(limit)
 
 
 def decode(metadata: str, offset: int) -> list[tuple[int, int]]:
@@ -59,6 +77,11 @@ def decode(metadata: str, offset: int) -> list[tuple[int, int]]:
     if base != offset:
         raise ValueError(f"it belongs to offset {base}")
     return _read_runs(data, at, offset) if kind == RUNS else _read_bits(data[at:], offset)
+
+
+def _room(limit: int) -> int:
+    """Returns how many bytes fit into this many characters."""
+    return max(0, limit - len(PREFIX) - 1) * 3 // 4
 
 
 def _text(kind: str, data: bytes) -> str:

@@ -46,12 +46,21 @@ class Handover(RebalanceListener):
         if state.settings.on_revoke == "drain":
             # The group waits for this member no longer than the poll interval.
             timeout_s = min(state.settings.drain_timeout_s, self._max_poll_interval_s / 2)
-            yield partial(self._queue.wait_for_handlers, removed, timeout_s)
+            yield from self._wait_for_handlers(removed, timeout_s)
         state.count_abandoned(removed)
         failure = yield from state.commit_now(removed)
         if failure is not None:
             log.warning("offsets of revoked partitions were not committed: %s", failure)
         state.commits.forget(partitions)
+
+    def _wait_for_handlers(self, removed: Collection[OffsetTracker], timeout_s: float) -> Flow[None]:
+        """Wait for the handlers of these partitions, and commit meanwhile what has finished, of all partitions."""
+        state, deadline = self._state, self._state.clock.now() + timeout_s * 1000
+        while (left_s := state.drain_left_s((deadline - state.clock.now()) / 1000)) > 0:
+            if (yield partial(self._queue.wait_for_handlers, removed, min(left_s, KEEP_ALIVE_INTERVAL_S))):
+                return
+            if state.commit_due():
+                yield from state.commit_now([*self._trackers(), *removed])
 
     def on_partitions_lost(self, consumer: Any, partitions: tuple[TopicPartition, ...]) -> None:
         """Neither wait nor commit, because another member may own the partitions already."""
@@ -74,6 +83,7 @@ class Handover(RebalanceListener):
         of the commit, if no repetition can succeed.
         """
         state = self._state
+        state.begin_drain()
         self._queue.close(self._trackers(), all_work=True)
         polls = yield from self._drain(polls=error is None)
         failure = yield from self._commit(polls=polls)
@@ -88,11 +98,20 @@ class Handover(RebalanceListener):
         self._queue.close(self._trackers(), all_work=True)
         yield partial(self._executor.stop, 0.0)
 
-    def leave_in_background(self) -> None:
-        """Commit what is finished without waiting, and set the positions to the first records that are not finished."""
-        state = self._state
-        state.commits.start(self._trackers(), self._source.commit_async)
-        self._seek_back()
+    def leave(self) -> Flow[None]:
+        """Commit what is finished, after `abort`, and set the positions to the first records that are not finished.
+
+        If the commit is cancelled, too, it is sent without waiting.
+        """
+        try:
+            failure = yield from self._state.commit_now(self._trackers())
+            if failure is not None:
+                log.warning("the last commit of the run failed, so some records will be processed again: %s", failure)
+        except BaseException:
+            self._state.commits.send(self._trackers(), self._source.commit_async)
+            raise
+        finally:
+            self._seek_back()
 
     def _seek_back(self) -> None:
         trackers = self._state.trackers.items()
@@ -105,18 +124,32 @@ class Handover(RebalanceListener):
         """Wait for all handlers, and end the workers. Returns False if polls fail."""
         if polls:
             self._source.pause_all()
-        deadline = self._state.clock.now() + self._state.settings.drain_timeout_s * 1000
-        while self._state.clock.now() < deadline:
+        state = self._state
+        while state.drain_left_s(state.settings.drain_timeout_s) > 0:
             if (yield partial(self._queue.wait_for_handlers, self._trackers(), KEEP_ALIVE_INTERVAL_S)):
                 break
             polls = polls and (yield from self._keep_alive())
+            yield from self._commit_meanwhile(polls=polls)
         before = self._state.abandoned
         self._state.count_abandoned(self._trackers())
         yield partial(self._executor.stop, EXIT_TIMEOUT_S if self._state.abandoned == before else 0.0)
         return polls
 
+    def _commit_meanwhile(self, *, polls: bool) -> Flow[None]:
+        """Commit what has finished while handlers are waited for: this process may be killed before they return."""
+        state = self._state
+        if not state.commit_due():
+            return
+        if not polls:  # which call the callbacks of commits
+            yield from state.commit_now(self._trackers())
+            return
+        try:
+            state.start_commit()
+        except KafkaError as error:
+            log.warning("a commit failed while the run ended: %s", error)
+
     def _commit(self, *, polls: bool) -> Flow[KafkaError | None]:
-        """Commit. During a rebalance, polls complete it, and it is tried again."""
+        """Commit, and wait. During a rebalance, polls complete it, and the commit is tried again."""
         deadline = self._state.clock.now() + self._state.commit_timeout_s * 1000
         failure = yield from self._state.commit_now(self._trackers())
         while isinstance(failure, RebalanceInProgressError) and polls and self._state.clock.now() < deadline:

@@ -6,15 +6,16 @@ other methods.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Hashable, Sequence
 
 from kconsumer._core.record import ConsumerRecord
-from kconsumer.parallel.finished_offsets import MAX_METADATA_BYTES, encode
+from kconsumer.parallel.finished_offsets import MAX_METADATA_BYTES, encode, max_span, runs_fit
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
-PRESSURE = 0.75  # of the limit of metadata; from there on, no more records of the partition are taken
+RECORD_BYTES = 200  # memory of a record, without its key and value
 
 
 class OffsetTracker:
@@ -24,14 +25,15 @@ class OffsetTracker:
     """
 
     __slots__ = (
+        "_bytes",
         "_count",
         "_epochs",
         "_restored",
         "closed",
         "end",
         "failures",
+        "long_shards",
         "poisoned",
-        "pressed",
         "shards",
         "topic_partition",
         "unfinished",
@@ -43,12 +45,12 @@ class OffsetTracker:
         self.unfinished: dict[int, int] = {}  # offset -> the number of the record, in the order of offsets
         self.end = -1  # the offset after the last record that was taken; -1: none was
         self.closed = False  # True: no more records are started, because the partition was revoked or the run ends
-        self.pressed = False  # True: the metadata of the last commit were almost too long
         self.shards: dict[Hashable, deque[ConsumerRecord] | None] = {}  # see `Scheduler`
+        self.long_shards: set[Hashable] = set()  # those in which the scheduler has found many records; see `crowded`
         self.failures: dict[int, int] = {}  # offset of an unfinished record -> failed attempts
         self.poisoned: dict[int, BaseException] = {}  # offset -> the error of its deserializer
         self._restored = list(restored)
-        self._count = 0  # of all records that were taken
+        self._count = self._bytes = 0  # of all records that were taken
         self._epochs: deque[tuple[int, int | None]] = deque()  # (end offset, leader epoch) of what each poll returned
 
     def follows(self, records: Sequence[ConsumerRecord], next_offset: int) -> bool:
@@ -60,6 +62,7 @@ class OffsetTracker:
 
         `next_offset` is the position after them, and `epoch` its leader epoch.
         """
+        self._bytes += sum([record.serialized_key_size + record.serialized_value_size for record in records])
         offsets = [record.offset for record in records]
         numbers = range(self._count, self._count + len(records))
         self._count += len(records)
@@ -91,17 +94,64 @@ class OffsetTracker:
     def to_commit(self, limit: int = MAX_METADATA_BYTES) -> OffsetAndMetadata | None:
         """Returns the lowest unfinished offset, with the finished ranges beyond it as metadata.
 
-        Returns None if nothing was taken. Sets `pressed` if the metadata need more than three quarters of the `limit`.
+        Returns None if nothing was taken.
         """
         if self.end < 0:
             return None
         unfinished = self._still_unfinished()
         offset = unfinished[0][0] if unfinished else self.end
-        metadata, complete = encode(offset, self._finished_beyond(unfinished), limit)
-        self.pressed = not complete or len(metadata) > PRESSURE * limit
+        metadata, _ = encode(offset, self._finished_beyond(unfinished), limit)
         while len(self._epochs) > 1 and self._epochs[0][0] < offset:
             self._epochs.popleft()
         return OffsetAndMetadata(offset, metadata, self._epochs[0][1])
+
+    def fits(self, more: int, limit: int = MAX_METADATA_BYTES) -> bool:
+        """Returns True if the metadata will have room for all finished records after `more` records are taken.
+
+        So it is whatever the order in which they finish. The further records are expected to be as dense as these. A
+        partition without unfinished records always fits.
+        """
+        first = self._first_unfinished()
+        if first is None:
+            return True
+        offset, number = first
+        density = max(1.0, (self.end - offset) / (self._count - number))
+        last = self._restored[-1][1] if self._restored else 0
+        span = max(self.end + math.ceil(more * density), last) - offset
+        return span <= max_span(limit) or runs_fit(span, self._max_ranges() + (more + 1) // 2, limit)
+
+    def _max_ranges(self) -> int:
+        """Returns how many finished ranges there can be when some of the unfinished records finish.
+
+        Most ranges are left if every other record of a run of unfinished records finishes.
+        """
+        ranges, length, following = len(self._restored), 0, -1
+        for _, number in self._still_unfinished():
+            if number != following:
+                ranges, length = ranges + (length + 1) // 2, 0
+            length, following = length + 1, number + 1
+        return ranges + (length + 1) // 2
+
+    def _first_unfinished(self) -> tuple[int, int] | None:
+        while True:
+            try:
+                offset = next(iter(self.unfinished), None)
+            except RuntimeError:  # another thread finished a record after the iterator was created
+                continue
+            if offset is None:
+                return None
+            number = self.unfinished.get(offset)
+            if number is not None:
+                return offset, number
+
+    def crowded(self, max_waiting: int, max_bytes: float) -> bool:
+        """Returns True if more records wait than allowed: in a shard, for a retry, or by their size in all."""
+        waiting = len(self.unfinished) - len(self.shards) if self.shards else len(self.failures)
+        if waiting * (RECORD_BYTES + self._bytes / max(1, self._count)) > max_bytes:
+            return True
+        lengths = {shard: len(self.shards.get(shard) or ()) for shard in self.long_shards}
+        self.long_shards = {shard for shard, length in lengths.items() if length >= max_waiting}
+        return bool(self.long_shards) or len(self.failures) >= max_waiting
 
     def _still_unfinished(self) -> list[tuple[int, int]]:
         """Returns the offset and the number of each unfinished record, while other threads finish records.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import RecordDeserializationError
+from kconsumer.parallel.finished_offsets import max_span
 from kconsumer.parallel.flows import Flow
 from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.run_state import RunState
@@ -18,6 +19,8 @@ log = get_logger(__name__)
 
 MAX_POLL_S = 1.0
 ROOM_INTERVAL_S = 0.05  # how often a run polls while handlers are slow, so that it remains a member of its group
+MIN_INTERVAL_S = 0.001  # how often it checks at most whether a blocked partition has room again
+MIN_POLL_RECORDS, MAX_POLL_RECORDS = 100, 2000
 
 
 class PollLoop:
@@ -31,7 +34,9 @@ class PollLoop:
         self._poll_clock = state.consumer._clock  # that of a MockConsumer is virtual
         self._idle_limit_ms = state.consumer._config.consumer_timeout_ms
         self._last_activity = self._poll_clock.now()
-        self._next_commit = self._clock.now() + self._settings.commit_interval_s * 1000
+        self._max_bytes = state.consumer._config.buffer_memory  # of records that wait
+        self._crowded: set[OffsetTracker] = set()  # partitions that are paused because too many of their records wait
+        self._blocked_interval_s = ROOM_INTERVAL_S
 
     def run(self) -> Flow[None]:
         """Poll until the run ends. Raises the errors of the consumer."""
@@ -39,30 +44,70 @@ class PollLoop:
             yield from self._step()
 
     def _step(self) -> Flow[None]:
-        low = self._settings.low_water
-        if self._queue.in_flight <= low or (yield partial(self._queue.wait_for_room, low, ROOM_INTERVAL_S)):
+        more = self._max_records()
+        blocked = self._block(more)
+        if blocked and self._source.all_blocked:
+            if not (yield partial(self._queue.wait_until, self._has_drained, ROOM_INTERVAL_S)):
+                yield from self._poll(0.0, more)
+        elif self._has_room() or (yield partial(self._queue.wait_until, self._has_room, ROOM_INTERVAL_S)):
             self._source.resume_all()
-            yield from self._poll(self._poll_timeout_s())
+            yield from self._poll(self._poll_timeout_s(blocked=blocked), more)
         elif self._queue.error is None:
             self._source.pause_all()
-            yield from self._poll(0.0)
-        if self._clock.now() >= self._next_commit:
-            self._commit()
+            yield from self._poll(0.0, more)
+        if self._state.commit_due():
+            self._state.start_commit()
         self._check_idle()
+
+    # --- partitions that wait ----------------------------------------------------------------------------------------
+
+    def _max_records(self) -> int:
+        """Returns how many records a poll may return: no more than fit into the metadata, unless these are tiny."""
+        fitting = max(MIN_POLL_RECORDS, min(MAX_POLL_RECORDS, max_span(self._state.commits.limit)))
+        return max(1, min(fitting, self._settings.max_in_flight - self._queue.runnable))
+
+    def _has_room(self) -> bool:
+        return self._queue.runnable <= self._settings.low_water
+
+    def _block(self, more: int) -> bool:
+        """Pause the partitions of which no more records can be taken, and resume the others.
+
+        Too many of their records wait behind one record or for retries, or all those that wait need too much memory,
+        or their finished records might not fit into the metadata of a commit after a poll of `more` records. Returns
+        True if there are such partitions.
+        """
+        trackers = list(self._trackers.values())
+        before, self._crowded = self._crowded, {tracker for tracker in trackers if self._is_crowded(tracker)}
+        interval_s = self._blocked_interval_s * (0.5 if before - self._crowded else 1.5)
+        self._blocked_interval_s = min(ROOM_INTERVAL_S, max(MIN_INTERVAL_S, interval_s))
+        limit = self._state.commits.limit
+        blocked = [t for t in trackers if t in self._crowded or not t.fits(more, limit)]
+        self._source.block({tracker.topic_partition for tracker in blocked})
+        return bool(blocked)
+
+    def _is_crowded(self, tracker: OffsetTracker) -> bool:
+        """Returns True if too many records of the partition wait. It stays so until there are less than half."""
+        share = 2 if tracker in self._crowded else 1
+        max_waiting = max(1, self._settings.max_waiting // share)
+        return tracker.crowded(max_waiting, self._max_bytes / len(self._trackers) / share)
+
+    def _has_drained(self) -> bool:
+        return not all(self._is_crowded(tracker) for tracker in self._crowded)
 
     # --- polls -------------------------------------------------------------------------------------------------------
 
-    def _poll_timeout_s(self) -> float:
-        timeout_ms = max(ROOM_INTERVAL_S * 1000, self._next_commit - self._clock.now())
+    def _poll_timeout_s(self, *, blocked: bool) -> float:
+        timeout_ms = max(ROOM_INTERVAL_S * 1000, self._state.next_commit - self._clock.now())
+        if blocked:
+            timeout_ms = min(timeout_ms, self._blocked_interval_s * 1000)
         if self._idle_limit_ms is not None:
             idle_ms = self._poll_clock.now() - self._last_activity
             timeout_ms = min(timeout_ms, max(0.0, self._idle_limit_ms - idle_ms))
         return min(MAX_POLL_S, timeout_ms / 1000)
 
-    def _poll(self, timeout_s: float) -> Flow[None]:
-        room = max(1, self._settings.max_in_flight - self._queue.in_flight)
+    def _poll(self, timeout_s: float, max_records: int) -> Flow[None]:
         try:
-            records = yield from self._source.poll(timeout_s, room)
+            records = yield from self._source.poll(timeout_s, max_records)
         except RecordDeserializationError as error:
             if self._settings.on_failure == "stop":
                 raise
@@ -93,7 +138,7 @@ class PollLoop:
             self._add(self._trackers[tp], batches.get(tp, ()), position)
 
     def _track(
-        self, positions: Collection[TopicPartition], batches: dict[TopicPartition, list[ConsumerRecord]]
+        self, positions: Mapping[TopicPartition, OffsetAndMetadata], batches: dict[TopicPartition, list[ConsumerRecord]]
     ) -> Flow[None]:
         """Create trackers for partitions that are new, with what the metadata of their last commits contain."""
         new = [tp for tp in positions if tp not in self._trackers]
@@ -101,10 +146,16 @@ class PollLoop:
             return
         finished = yield from self._source.finished(new)
         for tp, (committed, ranges) in finished.items():
-            sought_back = tp in batches and batches[tp][0].offset < committed
-            self._trackers[tp] = OffsetTracker(tp, () if sought_back else ranges)
+            first = batches[tp][0].offset if tp in batches else positions[tp].offset
+            self._trackers[tp] = OffsetTracker(tp, () if first < committed else ranges)  # it was sought back
 
-    def _add(self, tracker: OffsetTracker, batch: Sequence[ConsumerRecord], position: OffsetAndMetadata) -> None:
+    def _add(
+        self,
+        tracker: OffsetTracker,
+        batch: Sequence[ConsumerRecord],
+        position: OffsetAndMetadata,
+        ordered_as: Sequence[ConsumerRecord] | None = None,
+    ) -> None:
         if not tracker.follows(batch, position.offset):
             tp = tracker.topic_partition
             log.info("the position of %s went back: records of it that were taken before are dropped", tp)
@@ -113,26 +164,24 @@ class PollLoop:
         remaining = tracker.take(batch, position.offset, position.leader_epoch)
         self._state.restored += len(batch) - len(remaining)
         if remaining:
-            self._queue.add(tracker, remaining)
+            self._queue.add(tracker, remaining, ordered_as)
 
     def _take_poisoned(self, error: RecordDeserializationError) -> Flow[None]:
-        """Take a record that a deserializer has refused, with its bytes as key and value. `on_failure` gets it."""
+        """Take a record that a deserializer has refused, with its bytes as key and value. `on_failure` gets it.
+
+        Its order is that of the records whose key has the same bytes, which the key deserializer may have changed.
+        """
         tp, offset = error.topic_partition, error.offset
-        record = ConsumerRecord(
-            tp.topic, tp.partition, offset, error.timestamp, key=error.key, value=error.value, headers=error.headers
+        key = yield from self._source.key_of(error)
+        record, ordered_as = (
+            ConsumerRecord(
+                tp.topic, tp.partition, offset, error.timestamp, key=key, value=error.value, headers=error.headers
+            )
+            for key in (error.key, key)
         )
-        yield from self._track([tp], {tp: [record]})
+        position = OffsetAndMetadata(offset + 1, "", None)
+        yield from self._track({tp: position}, {tp: [record]})
         self._source.seek({tp: offset + 1})
         self._trackers[tp].poisoned[offset] = error
-        self._add(self._trackers[tp], [record], OffsetAndMetadata(offset + 1, "", None))
+        self._add(self._trackers[tp], [record], position, [ordered_as])
         self._last_activity = self._poll_clock.now()
-
-    # --- commits -----------------------------------------------------------------------------------------------------
-
-    def _commit(self) -> None:
-        commits = self._state.commits
-        self._next_commit = self._clock.now() + self._settings.commit_interval_s * 1000
-        commits.start(self._trackers.values(), self._source.commit_async)
-        if commits.error is not None:
-            raise commits.error
-        self._source.block({tp for tp, tracker in self._trackers.items() if tracker.pressed})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import sys
+import threading
 from multiprocessing.context import SpawnProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.errors import ConfigError, WorkerProcessError
@@ -21,6 +22,9 @@ if sys.platform == "win32":
 else:
     from multiprocessing.connection import Connection
 
+if TYPE_CHECKING:
+    from ctypes import c_ulonglong
+
 EXIT_TIMEOUT_S = 5.0  # how long an ending process may take
 
 
@@ -33,17 +37,27 @@ class WorkerProcess:
     def __init__(self, handler: bytes, number: int) -> None:
         self._handler = handler
         self._name = f"kconsumer-handler-{number}"
-        self._ending = False
-        self._process: SpawnProcess  # set by `start`, as the next one
+        self._context = multiprocessing.get_context("spawn")
+        self._lock = threading.Lock()
+        self._ending = False  # changed with the lock, so that no process is started after `end`
+        self._process: SpawnProcess  # these three are set by `start`, as the next ones
         self._connection: Connection
+        self._received: c_ulonglong  # how many records the process has received, in memory that it shares
+        self._sent = 0  # how many were sent to it
 
     def start(self) -> None:
-        """Start a process. It is ready after `wait_until_ready`."""
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, self._handler), name=self._name, daemon=True)
-        self._process.start()
-        theirs.close()  # so that the end of the process closes the pipe
+        """Start a process, unless `end` was called. It is ready after `wait_until_ready`."""
+        with self._lock:
+            if self._ending:
+                raise WorkerProcessError("the run has ended")
+            self._connection, theirs = self._context.Pipe()
+            self._received = self._context.Value("Q", 0, lock=False)  # a killed process would keep a lock
+            self._sent = 0
+            self._process = self._context.Process(
+                target=serve, args=(theirs, self._handler, self._received), name=self._name, daemon=True
+            )
+            self._process.start()
+            theirs.close()  # so that the end of the process closes the pipe
 
     def wait_until_ready(self) -> None:
         """Wait until the process has imported the handler. Raises WorkerProcessError if it cannot."""
@@ -60,7 +74,8 @@ class WorkerProcess:
     def __call__(self, record: ConsumerRecord) -> None:
         """Call the handler in the process.
 
-        If the process dies meanwhile, starts another one and raises WorkerProcessError.
+        If the process dies meanwhile, starts another one and raises WorkerProcessError. If it has died before it
+        received the record, the next process gets it.
         """
         try:
             data = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
@@ -68,23 +83,34 @@ class WorkerProcess:
             raise TypeError(
                 f"a record cannot be sent to a worker process, because its key or value cannot be pickled: {error}"
             ) from error
+        reply = None
+        while reply is None:
+            reply = self._call(data)
+        if reply != READY:
+            raise load_error(reply)
+
+    def _call(self, data: bytes) -> bytes | None:
+        """Send a record. Returns the reply, or None if another process was started that must get the record."""
         try:
+            self._sent += 1
             self._connection.send_bytes(data)
-            reply = self._connection.recv_bytes()
+            return self._connection.recv_bytes()
         except (EOFError, OSError):
+            received = self._received.value >= self._sent
             message = f"the worker process died ({self._exit()}) while it processed a record"
             if not self._ending:
                 self.start()
                 self.wait_until_ready()
                 message += "; another one was started"
-            raise WorkerProcessError(message) from None
-        if reply != READY:
-            raise load_error(reply)
+            if received or self._ending:
+                raise WorkerProcessError(message) from None
+            return None
 
     def end(self) -> None:
-        """Kill the process, whatever it does."""
-        self._ending = True
-        self._process.kill()
+        """Kill the process, whatever it does. None is started afterwards."""
+        with self._lock:
+            self._ending = True
+            self._process.kill()
 
     def _exit(self) -> str:
         self._connection.close()

@@ -43,7 +43,7 @@ class ProcessorBase:
         retry: Retry | None = DEFAULT_RETRY,
         on_failure: Literal["stop", "skip"] | DeadLetters = "stop",
         on_revoke: Revocation = "drain",
-        drain_timeout_s: float = 30.0,
+        drain_timeout_s: float = 20.0,
         commit_interval_s: float = 1.0,
     ) -> None:
         """Check the arguments, which are those of `process`. Starts nothing."""

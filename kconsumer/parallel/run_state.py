@@ -35,25 +35,55 @@ class RunState:
         self.restored = 0  # records that an earlier run had finished
         self.abandoned = 0  # records whose handlers were not waited for
         self.reason = ""  # why the run ends
+        self._drains_until: float | None = None  # ms; how long handlers are waited for, since the run ends
+        self.next_commit = self.clock.now() + settings.commit_interval_s * 1000  # ms
 
     def _create_queue(self, concurrency: Concurrency) -> WorkQueue:
         return WorkQueue(self.settings, concurrency, self.consumer.wakeup)
 
     def request_stop(self, reason: str) -> None:
         """Let the run end. Any thread or signal handler may call this, so it takes no lock."""
-        self.reason = self.reason or reason
-        self.queue.stopping = True
+        self._end(reason)
         self.consumer.wakeup()
 
     def _on_wakeup(self) -> None:
         if self.queue.error is None:  # otherwise the queue has called wakeup()
-            self.reason = self.reason or "wakeup"
-            self.queue.stopping = True
+            self._end("wakeup")
+
+    def _end(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        self.queue.stopping = True
+        self.begin_drain()
+
+    def begin_drain(self) -> None:
+        """Let the time begin for which handlers are waited for at the end of the run, if it has not begun."""
+        if self._drains_until is None:
+            self._drains_until = self.clock.now() + self.settings.drain_timeout_s * 1000
+
+    def drain_left_s(self, timeout_s: float) -> float:
+        """Returns how long handlers may be waited for: `timeout_s`, and no longer than the end of the run allows."""
+        if self._drains_until is None:
+            return timeout_s
+        return min(timeout_s, (self._drains_until - self.clock.now()) / 1000)
 
     @property
     def commit_timeout_s(self) -> float:
         """How long a commit that is waited for may take."""
-        return max(MIN_COMMIT_TIMEOUT_S, self.settings.drain_timeout_s)
+        return max(MIN_COMMIT_TIMEOUT_S, self.drain_left_s(self.settings.drain_timeout_s))
+
+    def commit_due(self) -> bool:
+        """Returns True if a commit interval has passed, and begins the next one."""
+        now = self.clock.now()
+        if now < self.next_commit:
+            return False
+        self.next_commit = now + self.settings.commit_interval_s * 1000
+        return True
+
+    def start_commit(self) -> None:
+        """Commit what has changed, without waiting. Raises the error of an earlier commit that cannot be repeated."""
+        self.commits.start(list(self.trackers.values()), self.source.commit_async)
+        if self.commits.error is not None:
+            raise self.commits.error
 
     def commit_now(self, trackers: Collection[OffsetTracker]) -> Flow[KafkaError | None]:
         """Commit what has changed, and wait. Returns the error if it failed."""

@@ -39,27 +39,40 @@ ORDERS: dict[str, Callable[[ConsumerRecord], Hashable] | None] = {
 class Scheduler:
     """The records of all partitions that were taken from the consumer, until they are finished."""
 
-    def __init__(self, order: str, workers: int) -> None:
+    def __init__(self, order: str, workers: int, max_waiting: int = 1000) -> None:
+        """Create a scheduler. It notes shards behind whose first record `max_waiting` others wait."""
         self.in_flight = 0  # records that were added and are neither finished nor dropped
+        self.runnable = 0  # those of them that are ready or started; the others wait for a retry, or behind their shard
         self.ready: deque[Task] = deque()
         self._shard_of = ORDERS[order]
         self._workers = workers
+        self._max_waiting = max_waiting
         self._delayed: list[tuple[float, int, Task]] = []  # a heap: when a retry is due, its number, the task
         self._retries = 0
 
-    def add(self, tracker: OffsetTracker, records: Sequence[ConsumerRecord]) -> None:
-        """Add records of a partition, in the order of their offsets. Raises TypeError if a key is not hashable."""
+    def add(
+        self,
+        tracker: OffsetTracker,
+        records: Sequence[ConsumerRecord],
+        ordered_as: Sequence[ConsumerRecord] | None = None,
+    ) -> None:
+        """Add records of a partition, in the order of their offsets. Raises TypeError if a key is not hashable.
+
+        With `ordered_as`, each is in the shard of the record at the same index there.
+        """
         if self._shard_of is None:
             self.ready.extend([(tracker, None, record) for record in records])
+            self.runnable += len(records)
         else:
-            self._add_to_shards(tracker, records, self._shard_of)
+            before = len(self.ready)
+            self._add_to_shards(tracker, records, list(map(self._shard_of, ordered_as or records)))
+            self.runnable += len(self.ready) - before
         self.in_flight += len(records)
 
     def _add_to_shards(
-        self, tracker: OffsetTracker, records: Sequence[ConsumerRecord], shard_of: Callable[[ConsumerRecord], Hashable]
+        self, tracker: OffsetTracker, records: Sequence[ConsumerRecord], keys: Sequence[Hashable]
     ) -> None:
         shards, ready = tracker.shards, self.ready.append
-        keys = [shard_of(record) for record in records]
         _check_hashable(keys)
         for shard, record in zip(keys, records, strict=True):
             if shard is None:  # without a key there is no order
@@ -69,17 +82,19 @@ class Scheduler:
                 if waiting is None:
                     waiting = shards[shard] = deque()
                 waiting.append(record)
+                if len(waiting) >= self._max_waiting:
+                    tracker.long_shards.add(shard)
             else:
                 shards[shard] = None
                 ready((tracker, shard, record))
 
-    def take(self, limit: int, now: Callable[[], float]) -> list[Task]:
+    def take(self, limit: int, now: float) -> list[Task]:
         """Returns up to `limit` tasks to start. They belong to different shards.
 
         With fewer ready tasks, returns only a fair share of them, so that other workers have work, too.
         """
         if self._delayed:
-            self._move_due(now())
+            self._move_due(now)
         ready = self.ready
         count = min(limit, -(-len(ready) // self._workers))
         return [ready.popleft() for _ in range(count)]
@@ -88,6 +103,7 @@ class Scheduler:
         due = []
         while self._delayed and self._delayed[0][0] <= now:
             due.append(heapq.heappop(self._delayed)[2])
+        self.runnable += len(due)
         self.ready.extendleft(reversed(due))
 
     def next_due(self) -> float | None:
@@ -100,6 +116,7 @@ class Scheduler:
             self.drop(task)
             return
         self._retries += 1
+        self.runnable -= 1
         heapq.heappush(self._delayed, (due, self._retries, task))
 
     def finish(self, task: Task | None) -> None:
@@ -112,16 +129,19 @@ class Scheduler:
             return
         tracker, shard, _ = task
         if shard is None or tracker.closed:
+            self.runnable -= 1
             return
         waiting = tracker.shards[shard]
         if waiting:
             self.ready.append((tracker, shard, waiting.popleft()))
         else:
             del tracker.shards[shard]
+            self.runnable -= 1
 
     def drop(self, task: Task) -> None:
         """End a task of a closed tracker whose record was not started, or failed. The record stays unfinished."""
         self.in_flight -= 1
+        self.runnable -= 1
 
     def close(self, trackers: Collection[OffsetTracker]) -> None:
         """Drop the records of these partitions that are not started. Those that are started may still finish."""
@@ -132,6 +152,7 @@ class Scheduler:
             tracker.shards.clear()
         kept = [task for task in self.ready if not task[0].closed]
         delayed = [entry for entry in self._delayed if not entry[2][0].closed]
+        self.runnable -= len(self.ready) - len(kept)
         self.in_flight -= len(self.ready) - len(kept) + len(self._delayed) - len(delayed)
         self.ready = deque(kept)
         heapq.heapify(delayed)

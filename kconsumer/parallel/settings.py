@@ -12,6 +12,7 @@ from kconsumer.errors import ConfigError
 from kconsumer.parallel.scheduler import ORDERS
 from kconsumer.types import TopicPartition
 
+WAITING_PER_RUNNABLE = 10  # the records of a hot key that may wait, in terms of `max_in_flight`
 EXECUTORS = ("threads", "processes", "asyncio")
 ON_REVOKE = ("drain", "abandon")
 ON_FAILURE = ("stop", "skip")
@@ -77,7 +78,7 @@ class Settings:
     retry: Retry = field(default_factory=Retry)
     on_failure: str | DeadLetters = "stop"
     on_revoke: str = "drain"
-    drain_timeout_s: float = 30.0
+    drain_timeout_s: float = 20.0
     commit_interval_s: float = 1.0
 
     def __post_init__(self) -> None:
@@ -106,8 +107,16 @@ class Settings:
                 raise ConfigError(f"{name} must be a number of seconds of at least 0, not {seconds!r}")
 
     @property
+    def max_waiting(self) -> int:
+        """The number of records that may wait behind one record, or of a partition for retries.
+
+        Records of other keys are read meanwhile, so it is larger if a partition has several.
+        """
+        return self.max_in_flight if self.order == "partition" else WAITING_PER_RUNNABLE * self.max_in_flight
+
+    @property
     def low_water(self) -> int:
-        """The number of records in flight below which more are polled, after a poll that reached `max_in_flight`.
+        """The number of records that run or can run below which more are polled, after `max_in_flight` was reached.
 
         Half of the maximum, so that polls return many records at once. If that would leave workers without work, one
         less than the maximum.

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from kconsumer.clock import Timer
 from kconsumer.deferred_calls import get_logger
-from kconsumer.errors import ConcurrentAccessError, KafkaError, StateError, WakeupError
+from kconsumer.deserializers import adapt_any
+from kconsumer.errors import ConcurrentAccessError, KafkaError, RecordDeserializationError, StateError, WakeupError
 from kconsumer.listener import RebalanceListener
 from kconsumer.parallel.commits import Offsets
 from kconsumer.parallel.concurrency import Concurrency
@@ -68,6 +69,17 @@ class Source:
             found[tp] = (committed.offset, ranges)
         return found
 
+    def key_of(self, error: RecordDeserializationError) -> Flow[Any]:
+        """Returns the key of a record that a deserializer refuses: what other records with these bytes have as key."""
+        deserializer, data = self._consumer._config.key_deserializer, error.key
+        if deserializer is None or data is None or error.origin == "key":
+            return data
+        try:
+            function = adapt_any(deserializer, "key")
+            return (yield partial(function, error.topic_partition.topic, error.headers, data))
+        except Exception:  # user code; it has accepted these bytes before
+            return data
+
     def seek(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         """Set positions. Partitions that are no longer assigned are left out."""
         for tp, offset in offsets.items():
@@ -94,6 +106,11 @@ class Source:
             self._pause(partitions)
             if not self._all_paused:
                 self._resume(unblocked)
+
+    @property
+    def all_blocked(self) -> bool:
+        """True if all partitions are paused, by this run or by the application."""
+        return not set(self._call(self._consumer.assignment)) - set(self._call(self._consumer.paused))
 
     def _pause(self, partitions: Collection[TopicPartition]) -> None:
         chosen = (set(partitions) & self._call(self._consumer.assignment)) - self._call(self._consumer.paused)

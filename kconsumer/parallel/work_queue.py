@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.parallel.concurrency import Concurrency
@@ -23,10 +24,16 @@ RECLAIM_INTERVAL_S = 0.02  # how often an idle worker checks whether another one
 DRAIN_INTERVAL_S = 0.005  # how often a thread that waits for handlers checks whether they have returned
 
 
+def note(error: BaseException, text: str) -> None:
+    """Add a note to an error of user code, which may refuse it in any way."""
+    with suppress(BaseException):
+        error.add_note(text)
+
+
 class Worker:
     """What one worker has taken. Only its own thread appends, but other workers may take records away."""
 
-    __slots__ = ("current", "done", "limit", "tasks")
+    __slots__ = ("current", "done", "limit", "taken_at", "tasks")
 
     def __init__(self) -> None:
         self.tasks: deque[Task] = deque()  # not started
@@ -34,6 +41,7 @@ class Worker:
         # Finished, and not yet known to the scheduler. None: a record whose shard the worker still has.
         self.done: deque[Task | None] = deque()
         self.limit = 1  # how many tasks it takes at once
+        self.taken_at = 0.0  # when it took tasks (ms)
 
     def adapt(self, count: int, took_ms: float) -> None:
         """Set the limit for the next batch, after one of `count` records."""
@@ -54,14 +62,15 @@ class WorkQueue:
         self.workers: list[Worker] = []
         self.on_ready: Callable[[], None] | None = None  # notifies an executor whose workers do not wait in `exchange`
         self._settings = settings
-        self._scheduler = Scheduler(settings.order, settings.workers)
+        self._scheduler = Scheduler(settings.order, settings.workers, settings.max_waiting)
         self._now = concurrency.clock.now
         self._on_error = on_error
         self._lock = concurrency.lock()
         self._work = concurrency.condition(self._lock)  # workers wait for records
         self._room = concurrency.condition(self._lock)  # the polling thread waits for room, or for handlers
         self._idle = 0  # workers that wait
-        self._low: int | None = None  # the polling thread waits until this many records are in flight
+        self._next_check = 0.0  # when busy workers check again whether another one is slow (ms)
+        self._awaited: Callable[[], bool] | None = None  # the polling thread waits until this is true
         self._closed = False
 
     # --- the polling thread ------------------------------------------------------------------------------------------
@@ -71,23 +80,40 @@ class WorkQueue:
         """The number of records that are neither finished nor dropped."""
         return self._scheduler.in_flight
 
-    def add(self, tracker: OffsetTracker, records: Sequence[ConsumerRecord]) -> None:
-        """Add records of a partition."""
+    def add(
+        self,
+        tracker: OffsetTracker,
+        records: Sequence[ConsumerRecord],
+        ordered_as: Sequence[ConsumerRecord] | None = None,
+    ) -> None:
+        """Add records of a partition. Their order is that of the records `ordered_as`, if given."""
         with self._lock:
-            self._scheduler.add(tracker, records)
+            self._scheduler.add(tracker, records, ordered_as)
             self._notify_workers()
         if self.on_ready is not None:
             self.on_ready()
 
+    @property
+    def runnable(self) -> int:
+        """The number of records that handlers process, or could process if there were more workers."""
+        return self._scheduler.runnable
+
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until a condition is true, which depends on what workers finish.
+
+        Returns False after the timeout, or at an error.
+        """
+        with self._lock:
+            self._awaited = condition
+            deadline = self._now() + timeout_s * 1000
+            while not condition() and self.error is None and (left := deadline - self._now()) > 0:
+                self._room.wait(left / 1000)
+            self._awaited = None
+            return condition()
+
     def wait_for_room(self, low: int, timeout_s: float) -> bool:
         """Wait until at most `low` records are in flight. Returns False after the timeout, or at an error."""
-        with self._lock:
-            self._low = low
-            deadline = self._now() + timeout_s * 1000
-            while self._scheduler.in_flight > low and self.error is None and (left := deadline - self._now()) > 0:
-                self._room.wait(left / 1000)
-            self._low = None
-            return self._scheduler.in_flight <= low
+        return self.wait_until(lambda: self.in_flight <= low, timeout_s)
 
     def close(self, trackers: Collection[OffsetTracker], *, all_work: bool = False) -> None:
         """Start no more records of these partitions. With `all_work`, workers end after what they have started."""
@@ -130,9 +156,13 @@ class WorkQueue:
             self._release(worker)
             worker.current = None
             while not self._closed and not self.stopping:
-                tasks = self._scheduler.take(worker.limit, self._now)
+                now = self._now()
+                if now >= self._next_check:
+                    self._reclaim_from_slow(now)
+                tasks = self._scheduler.take(worker.limit, now)
                 if tasks:
                     worker.tasks.extend(tasks)
+                    worker.taken_at = now
                     self._notify_workers()
                     self._notify_room()
                     return True
@@ -185,6 +215,7 @@ class WorkQueue:
             self.retries += 1
             self._scheduler.delay(task, self._now() + delay)
             self._work.notify()
+            self._notify_room()
         if self.on_ready is not None:
             self.on_ready()
         return True
@@ -195,8 +226,11 @@ class WorkQueue:
         With one, it stays unfinished, and the error ends the run.
         """
         tracker, _, record = task
+        if error is not None:
+            failures = tracker.failures.get(record.offset, 1)
+            note(error, f"while processing {tracker.topic_partition} offset {record.offset}, attempt {failures}")
         with self._lock:
-            failures = tracker.failures.pop(record.offset, 1)
+            tracker.failures.pop(record.offset, None)
             tracker.poisoned.pop(record.offset, None)
             if error is None:
                 tracker.skip(record.offset)
@@ -206,7 +240,6 @@ class WorkQueue:
                 return
             self._scheduler.drop(task)
             if self.error is None:
-                error.add_note(f"while processing {tracker.topic_partition} offset {record.offset}, attempt {failures}")
                 self.error = error
             self.stopping = True
             self._room.notify_all()
@@ -233,14 +266,24 @@ class WorkQueue:
         records that its worker has taken with it.
         """
         for worker in self.workers:
-            if worker.done:
-                self._release(worker)
-            for _ in range((len(worker.tasks) + 1) // 2):
-                try:
-                    self._scheduler.ready.appendleft(worker.tasks.pop())
-                except IndexError:  # its own thread has started the last one
-                    break
+            self._take_back(worker, (len(worker.tasks) + 1) // 2)
         return bool(self._scheduler.ready)
+
+    def _reclaim_from_slow(self, now: float) -> None:
+        """Take back what other workers took long ago, and have not started. Their handlers are slow."""
+        self._next_check = now + RECLAIM_INTERVAL_S * 1000
+        for worker in self.workers:
+            if worker.taken_at + RECLAIM_INTERVAL_S * 1000 <= now:
+                self._take_back(worker, len(worker.tasks))
+
+    def _take_back(self, worker: Worker, count: int) -> None:
+        if worker.done:
+            self._release(worker)
+        for _ in range(count):
+            try:
+                self._scheduler.ready.appendleft(worker.tasks.pop())
+            except IndexError:  # its own thread has started the last one
+                break
 
     def _wait_s(self) -> float | None:
         due = self._scheduler.next_due()
@@ -254,5 +297,5 @@ class WorkQueue:
             self._work.notify(min(self._idle, len(self._scheduler.ready)))
 
     def _notify_room(self) -> None:
-        if self._low is not None and self._scheduler.in_flight <= self._low:
+        if self._awaited is not None and self._awaited():
             self._room.notify()

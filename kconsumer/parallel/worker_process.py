@@ -10,14 +10,21 @@ import traceback
 from multiprocessing import connection as pipes
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
 
 from kconsumer.errors import WorkerProcessError
+
+if TYPE_CHECKING:
+    from ctypes import c_ulonglong
 
 READY = b""  # the process is ready, or a record is processed; any other reply is an error
 
 
-def serve(connection: Connection, pickled: bytes) -> None:
-    """Call the handler for each record that arrives, and reply with its error, if there is one."""
+def serve(connection: Connection, pickled: bytes, received: c_ulonglong) -> None:
+    """Call the handler for each record that arrives, and reply with its error, if there is one.
+
+    `received` counts the records, so that the parent knows whether the last one was started when this process dies.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C reaches all processes of a terminal; the parent decides
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -32,6 +39,7 @@ def serve(connection: Connection, pickled: bytes) -> None:
             data = connection.recv_bytes()
         except (EOFError, OSError):  # the parent has ended
             return
+        received.value += 1
         reply = READY
         try:
             handler(pickle.loads(data))

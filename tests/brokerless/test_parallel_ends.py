@@ -17,9 +17,8 @@ import pytest
 from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition, parallel
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import BrokerError, ConcurrentAccessError, ConfigError, StateError
-from kconsumer.parallel import Processor, Retry, Summary, process
+from kconsumer.parallel import Processor, Retry, process
 from kconsumer.parallel.finished_offsets import MAX_METADATA_BYTES
-from kconsumer.parallel.offset_tracker import PRESSURE
 from kconsumer.testing import MockConsumer
 
 TP0, TP1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -474,32 +473,33 @@ def test_a_script_needs_a_guard_for_processes(tmp_path: Any) -> None:
     assert "must call process() under `if __name__" in bare.stderr
 
 
-def test_metadata_that_are_almost_too_long_pause_the_partition() -> None:
-    """While every other record waits for a retry, no more of the partition are taken than fit into the metadata."""
-    count, last = 120_000, 99_998
-    pressed = PRESSURE * MAX_METADATA_BYTES
+@pytest.mark.parametrize("failing", [2, 12])
+def test_a_partition_is_paused_before_its_metadata_overflow(failing: int) -> None:
+    """While some records wait for retries, no more are taken than fit into the metadata, and a restart repeats none."""
+    handled: list[int] = []
+    more: list[bool] = []
 
     def handler(record: ConsumerRecord) -> None:
-        if record.offset % 2:
+        if record.offset % failing and not more:
             raise ValueError
-        if record.offset == last:  # there is room for more only after the partition was paused for its metadata
-            until(lambda: (found := consumer.committed_offsets().get(TP0)) and len(found.metadata) > pressed)
-
-    def finished(summary: Summary) -> tuple[int, int]:
-        return summary.processed, summary.retries
+        handled.append(record.offset)
 
     retry = Retry(attempts=2, backoff_s=1000, max_backoff_s=1000)
     with MockConsumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
         consumer.assign([TP0])
-        consumer.add_records(TP0, [b""] * count)
-        run = Background(
-            consumer, handler, workers=1, order="none", max_in_flight=100_000, retry=retry, commit_interval_s=0
-        )
-        # The 50,000 records in flight are half of those allowed, so that there is room for more.
-        until(lambda: TP0 in consumer.paused() and finished(run.processor.summary()) == (50_000, 50_000))
-        until(lambda: run.processor.summary().committed)
+        consumer.add_records(TP0, [b""] * 40_000)
+        options: dict[str, Any] = {"workers": 1, "order": "none", "max_in_flight": 100_000}
+        run = Background(consumer, handler, **options, retry=retry, commit_interval_s=1000)
+        until(lambda: TP0 in consumer.paused())
+        until(lambda: run.processor.summary().processed > 1000)
         run.processor.stop()
-        summary = run.join()
-        committed = consumer.committed_offsets()[TP0]
-    assert (50_000, 50_000) == finished(summary)
-    assert (1, True) == (committed.offset, pressed < len(committed.metadata) <= MAX_METADATA_BYTES)
+        first = run.join()
+        metadata = consumer.committed_offsets()[TP0].metadata
+        more.append(True)
+        run = Background(consumer, handler, **options)
+        until(lambda: len(handled) == 40_000)
+        run.processor.stop()
+        second = run.join()
+    assert len(metadata) <= MAX_METADATA_BYTES
+    assert (first.processed - 1, 40_000) == (second.restored, len(set(handled)))
+    assert {TP0: 40_000} == committed(consumer)

@@ -354,8 +354,8 @@ MUTATIONS = (
         "A run commits once, and then only when it gives partitions up.",
         "parallel.commits",
         "Commits._done",
-        "self._in_flight = False",
-        "self._in_flight = True",
+        "self._in_flight = None",
+        "self._in_flight = {}",
     ),
     Mutation(
         "workers-not-notified",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kconsumer import ConsumerRecord, OffsetAndMetadata, TopicPartition
-from kconsumer.parallel.finished_offsets import decode, encode
+from kconsumer.parallel.finished_offsets import decode, encode, max_span
 from kconsumer.parallel.offset_tracker import OffsetTracker
 
 TP = TopicPartition("orders", 0)
@@ -89,20 +89,42 @@ def test_gaps_need_no_metadata() -> None:
     assert OffsetAndMetadata(10, encode(10, [(21, 40)])[0], 0) == tracker.to_commit()
 
 
-def test_the_commit_says_when_the_metadata_are_almost_too_long() -> None:
-    """From three quarters of the limit on, no more records must be taken; when the window shrinks, they may."""
-    tracker = OffsetTracker(TP)
+def test_more_records_fit_into_the_metadata() -> None:
+    """A window of more offsets than the metadata have bits has room again when it is shorter, or has few gaps."""
+    tracker, limit = OffsetTracker(TP), 400  # 297 bytes, so 2300 bits
+    assert tracker.fits(1_000_000, limit)
     take(tracker, range(2000))
+    assert (True, False) == (tracker.fits(200, limit), tracker.fits(400, limit))
     for offset in range(1, 2000, 2):
         tracker.finish(offset)
-    committed = tracker.to_commit(400)
-    assert committed is not None
-    assert tracker.pressed
-    assert len(committed.metadata) <= 400
-    for offset in range(0, 1500, 2):
+    assert not tracker.fits(400, limit)
+    for offset in range(20, 2000, 2):
         tracker.finish(offset)
-    tracker.to_commit(400)
-    assert not tracker.pressed
+    assert tracker.fits(100, limit)
+    take(tracker, range(2000, 3500))
+    assert not tracker.fits(0, limit)
+    for offset in range(2050, 3500):
+        tracker.finish(offset)
+    assert tracker.fits(100, limit)
+
+
+@given(st.integers(0, 2**32), st.integers(40, 800))
+def test_what_fits_is_in_the_metadata(seed: int, limit: int) -> None:
+    """If records are taken only while they fit, the metadata contain all that finish, in whatever order."""
+    rng = random.Random(seed)
+    tracker, end, kept = OffsetTracker(TP), rng.choice([0, 2**40]), rng.random()
+    for _ in range(60):
+        more = rng.randint(1, min(400, max_span(limit)))
+        if tracker.fits(more, limit):
+            take(tracker, range(end, end + more))
+            end += more
+        for offset in list(tracker.unfinished)[:: rng.randrange(1, 4)]:
+            if rng.random() > kept:
+                tracker.finish(offset)
+        unfinished = [(offset, offset + 1) for offset in tracker.unfinished]
+        following = [*unfinished[1:], (end, end)]
+        finished = [(last, first) for (_, last), (first, _) in zip(unfinished, following, strict=False) if first > last]
+        assert encode(next(iter(tracker.unfinished), end), finished, limit)[1]
 
 
 def test_records_that_are_finished_during_a_garbage_collection() -> None:

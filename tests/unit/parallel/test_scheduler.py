@@ -30,11 +30,6 @@ def add(scheduler: Scheduler, to: OffsetTracker, batch: Sequence[ConsumerRecord]
     scheduler.add(to, to.take(batch, batch[-1].offset + 1, 0))
 
 
-def now() -> float:
-    """Returns the time of tests in which no time passes."""
-    return 0.0
-
-
 def offsets(tasks: Sequence[Task]) -> list[int]:
     """Returns the offsets of tasks."""
     return [task[2].offset for task in tasks]
@@ -44,7 +39,7 @@ def test_no_order_starts_all_records() -> None:
     """With order="none", each worker gets its share of the ready records, and all may run at a time."""
     scheduler = Scheduler("none", workers=2)
     add(scheduler, tracker(), [record(0, n, b"same") for n in range(8)])
-    assert [[0, 1, 2, 3], [4, 5], [6], [7], []] == [offsets(scheduler.take(64, now)) for _ in range(5)]
+    assert [[0, 1, 2, 3], [4, 5], [6], [7], []] == [offsets(scheduler.take(64, 0.0)) for _ in range(5)]
 
 
 def test_a_partition_is_one_shard() -> None:
@@ -54,7 +49,7 @@ def test_a_partition_is_one_shard() -> None:
         add(scheduler, tracker(partition), [record(partition, n) for n in range(3)])
     started = []
     for _ in range(3):
-        tasks = scheduler.take(64, now)
+        tasks = scheduler.take(64, 0.0)
         started += [(task[2].partition, task[2].offset) for task in tasks]
         for task in tasks:
             scheduler.finish(task)
@@ -67,10 +62,10 @@ def test_a_key_is_a_shard_within_its_partition() -> None:
     scheduler = Scheduler("key", workers=1)
     add(scheduler, tracker(0), [record(0, 0, "a"), record(0, 1, "a"), record(0, 2, "b"), record(0, 3), record(0, 4)])
     add(scheduler, tracker(1), [record(1, 9, "a")])
-    first, *others = scheduler.take(64, now)
+    first, *others = scheduler.take(64, 0.0)
     assert [0, 2, 3, 4, 9] == offsets([first, *others])
     scheduler.finish(first)
-    assert [1] == offsets(scheduler.take(64, now))
+    assert [1] == offsets(scheduler.take(64, 0.0))
 
 
 def test_an_unhashable_key_is_refused() -> None:
@@ -84,15 +79,15 @@ def test_a_retry_delays_only_its_shard() -> None:
     """While a record waits for its retry, the next one of its shard waits, and others do not. It comes first then."""
     scheduler = Scheduler("key", workers=1)
     add(scheduler, tracker(), [record(0, 0, "a"), record(0, 1, "a"), record(0, 2, "b"), record(0, 3, "b")])
-    failing, other = scheduler.take(64, now)
+    failing, other = scheduler.take(64, 0.0)
     scheduler.delay(failing, 100.0)
     scheduler.finish(other)
     assert 100.0 == scheduler.next_due()
-    assert [3] == offsets(scheduler.take(64, lambda: 99.0))
-    [again] = scheduler.take(64, lambda: 100.0)
+    assert [3] == offsets(scheduler.take(64, 99.0))
+    [again] = scheduler.take(64, 100.0)
     assert (failing, None) == (again, scheduler.next_due())
     scheduler.finish(again)
-    assert [1] == offsets(scheduler.take(64, lambda: 100.0))
+    assert [1] == offsets(scheduler.take(64, 100.0))
 
 
 def test_a_closed_partition_starts_nothing() -> None:
@@ -100,13 +95,13 @@ def test_a_closed_partition_starts_nothing() -> None:
     scheduler = Scheduler("key", workers=1)
     closed, other = tracker(0), tracker(1)
     add(scheduler, closed, [record(0, n, "ab"[n % 2]) for n in range(6)])
-    running, delayed = scheduler.take(64, now)
+    running, delayed = scheduler.take(64, 0.0)
     add(scheduler, closed, [record(0, 6, "c")])
     add(scheduler, other, [record(1, 0, "a")])
     scheduler.delay(delayed, 5.0)
     scheduler.close([closed])
     assert (2, None) == (scheduler.in_flight, scheduler.next_due())
-    assert [(1, 0)] == [(task[2].partition, task[2].offset) for task in scheduler.take(64, now)]
+    assert [(1, 0)] == [(task[2].partition, task[2].offset) for task in scheduler.take(64, 0.0)]
     scheduler.finish(running)
     assert 1 == scheduler.in_flight
 
@@ -140,7 +135,7 @@ class World:
 
     def work(self) -> None:
         """Give tasks to free workers, and let the next one end."""
-        while self.free and (tasks := self.scheduler.take(1, lambda: self.now)):
+        while self.free and (tasks := self.scheduler.take(1, self.now)):
             self.free -= 1
             self.running += [(self.now + self.rng.expovariate(0.1), task) for task in tasks]
         shards = [self.shard(task[2]) for _, task in self.running]
