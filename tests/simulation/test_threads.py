@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any
 
+import pytest
+from greenlet import getcurrent
+
+from support.aio.blocking import in_greenlet
 from support.simulation.scheduler import Process, Scheduler
+from support.simulation.simulation import off_main_thread
 from support.simulation.threads import SimulatedEvent, SimulatedLock, SimulatedReentrantLock, SimulatedThread
 
 PROCESS = Process("p")
@@ -118,3 +126,24 @@ def test_join(scheduler: Scheduler) -> None:
     scheduler.spawn("main", PROCESS, work)
     scheduler.run(5_000)
     assert [(True, True), (False, True)] == results
+
+
+def test_a_run_ends_its_waiting_callbacks() -> None:
+    """A callback that waits at the end of a run is ended there: another thread that frees it would crash."""
+    ended_by: list[int] = []
+    waiting: list[Coroutine[Any, Any, None]] = []
+
+    def callback() -> None:
+        loop = getcurrent().parent
+        assert loop is not None
+        try:
+            loop.switch(asyncio.sleep(0))
+        finally:
+            ended_by.append(threading.get_ident())
+
+    def run() -> int:
+        waiting.append(in_greenlet(callback))
+        waiting[0].send(None)
+        return threading.get_ident()
+
+    assert [off_main_thread(run)] == ended_by

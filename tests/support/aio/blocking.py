@@ -58,18 +58,47 @@ class CallbackGreenlet(greenlet):
     """Runs a callback. Its parent is the greenlet of the event loop."""
 
 
+class _Callbacks(threading.local):
+    """The callbacks of the calling thread that have not ended."""
+
+    def __init__(self) -> None:
+        self.running: set[CallbackGreenlet] = set()
+
+
+_callbacks = _Callbacks()
+
+
+def end_callbacks() -> None:
+    """End the callbacks that this thread has started, and that wait for a coroutine which will not end any more.
+
+    Must be called before the thread ends. A greenlet that is freed by another thread cannot run its `finally` blocks,
+    and frees the frames that other objects still refer to.
+    """
+    for callback in list(_callbacks.running):
+        callback.throw()
+    _callbacks.running.clear()
+
+
 async def in_greenlet(function: Callable[..., T], *arguments: Any) -> T:
     """Call a plain function that may call methods of a BlockingConsumer. Returns its result."""
     callback = CallbackGreenlet(function)
     callback.gr_context = contextvars.copy_context()
-    result = callback.switch(*arguments)
-    while not callback.dead:  # the callback waits for the coroutine `result`
-        try:
-            value = await result
-        except BaseException as error:
-            result = callback.throw(error)
-        else:
-            result = callback.switch(value)
+    running = _callbacks.running
+    running.add(callback)
+    try:
+        result = callback.switch(*arguments)
+        while not callback.dead:  # the callback waits for the coroutine `result`
+            try:
+                value = await result
+            except BaseException as error:
+                if callback.dead:  # because of `end_callbacks`
+                    raise
+                result = callback.throw(error)
+            else:
+                result = callback.switch(value)
+    finally:
+        if callback.dead:
+            running.discard(callback)
     returned: T = result
     return returned
 

@@ -32,7 +32,7 @@ from kconsumer.parallel.concurrency import Concurrency, Condition
 from kconsumer.share.config import ShareConsumerConfig
 from kconsumer.share.engine import ShareEngine
 from kconsumer.testing.cluster.cluster import WALL_MS, Cluster
-from support.aio.blocking import BlockingConsumer
+from support.aio.blocking import BlockingConsumer, end_callbacks
 from support.simulation.event_loop import SimulatedEventLoop
 from support.simulation.network import SimulatedNetwork, SimulatedSelector, SimulatedWaker
 from support.simulation.scheduler import Process, Scheduler, Task
@@ -266,6 +266,7 @@ def off_main_thread(function: Callable[[], T]) -> T:
             results.append(function())
         except BaseException as error:
             errors.append(error)
+        end_callbacks()
 
     thread = threading.Thread(target=run, name="simulation")
     thread.start()
