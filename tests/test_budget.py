@@ -43,6 +43,7 @@ BUDGET = {
     "kconsumer/telemetry/**/*": 750,
     "kconsumer/testing/**/*": 17_000,
     "assignors/**/*": 1_700,
+    "tests/README.md": 60,
     "tests/**/*.py": 117_600,
     "benchmarks/**/*.py": 8_600,
     "tools/*.py": 1_100,
@@ -52,7 +53,7 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 60,
     "benchmarks/README.md": 120,
-    "docs/**/*.md": 8_960,
+    "docs/**/*.md": 8_920,
     "docs/design/*.md": 1_245,
 }
 
