@@ -34,7 +34,7 @@ SANITIZED_TESTS = tests/fuzz tests/brokerless/test_dropped_consumers.py $(shell 
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
-.PHONY: help setup system system-python build check lint format types unit slower simulate sanitized property fuzz brokerless threads integration integration-fake integration-all kerberos spark test bench demo pipeline docs wheels clean
+.PHONY: help setup system system-python build check lint format types unit slower simulate sanitized property fuzz brokerless threads integration integration-fake integration-all kerberos spark test bench figures demo pipeline docs wheels clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -158,6 +158,9 @@ test: setup  ## what every change must pass, from a fresh clone; prints how long
 
 bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for a smoke run)
 	$(BIN)/python benchmarks/compare/run.py $(ARGS)
+
+figures: setup $(STAMPS)/bench  ## write the tables of benchmarks/README.md and README.md (ARGS=--measure measures before)
+	$(BIN)/python benchmarks/publish.py $(ARGS)
 
 demo: system-python $(STAMPS)/package $(STAMPS)/extensions $(if $(and $(shell command -v java),$(shell command -v mvn)),$(STAMPS)/jars)  ## consume a topic the demo fills (BOOTSTRAP=host:port TOPIC=name to use your own)
 	$(BIN)/python examples/demo/run.py $(if $(BOOTSTRAP),--bootstrap '$(BOOTSTRAP)') $(if $(TOPIC),--topic '$(TOPIC)')

@@ -1,8 +1,8 @@
 """Writes the figures of the files in results/ into benchmarks/README.md and README.md, and draws the plots.
 
-    python benchmarks/publish.py                      # from the results that are there
-    python benchmarks/publish.py --measure            # measures everything again before, for about an hour and a half
-    python benchmarks/publish.py --measure latency    # measures one scenario again
+    make figures                             # from the results that are there
+    make figures ARGS=--measure              # measures everything before, for more than an hour
+    make figures ARGS='--measure latency'    # measures one scenario before
 
 Stop other work on the machine before you measure. A table whose results are of another day or machine than those of the
 first table has its own line about that. A file may have a `note`, which stands under its table.
@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from benchmarks import async_clients, idle, latency, rates, rebalance, share
+from benchmarks import async_clients, idle, latency, rates, share
 from benchmarks.compare import report
 
 RESULTS = report.RESULTS
@@ -43,8 +43,9 @@ def _latency(results: Results) -> str:
 
 
 def _async_clients(results: Results) -> str:
-    title = "**asyncio: records of 100 B; `batches` are `poll()`, `getmany()`, `consume(1000)`**"
-    return f"{title}\n\n{async_clients.speed_table(results['100B'], async_clients.REFERENCE)}"
+    title = "**asyncio, records of 100 B; batches are those of `poll()`, `getmany()` and `consume(1000)`**"
+    clients = {name: readings for name, readings in results["100B"].items() if "bare" not in name}
+    return f"{title}\n\n{async_clients.speed_table(clients, async_clients.REFERENCE)}"
 
 
 def _idle(results: Results) -> str:
@@ -55,11 +56,6 @@ def _share(results: Results) -> str:
     return f"**Share groups: records of 100 B, one member**\n\n{share.table(results['readings'])}"
 
 
-def _rebalance(results: Results) -> str:
-    title = "**Longest pause of a partition in a rebalance, ms, median / worst**"
-    return f"{title}\n\n{rebalance.table(results['readings'])}"
-
-
 #: The scenarios in the order of the page: the script with its arguments, and what formats its results.
 SCENARIOS: dict[str, tuple[str, Callable[[Results], str]]] = {
     "compare": ("compare/run.py", _compare),
@@ -68,7 +64,6 @@ SCENARIOS: dict[str, tuple[str, Callable[[Results], str]]] = {
     "idle": ("idle.py", _idle),
     "async_clients": ("async_clients.py --only throughput", _async_clients),
     "share": ("share.py", _share),
-    "rebalance": ("rebalance.py", _rebalance),
 }
 
 
