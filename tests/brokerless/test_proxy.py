@@ -1,4 +1,4 @@
-"""The proxy that injects faults in soak tests: each kind of fault has its effect."""
+"""The proxy that injects faults in chaos runs: each kind of fault has its effect."""
 
 from __future__ import annotations
 

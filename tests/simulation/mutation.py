@@ -31,11 +31,16 @@ class Mutation:
     def applied(self) -> Iterator[None]:
         """Gives the library this defect until the context ends."""
         function = self._function()
-        before, function.__code__ = function.__code__, self._code()
+        before = function.__code__
+        self.apply()
         try:
             yield
         finally:
             function.__code__ = before
+
+    def apply(self) -> None:
+        """Give the library this defect for good."""
+        self._function().__code__ = self._code()
 
     def _function(self) -> FunctionType:
         found: Any = importlib.import_module(f"kconsumer.{self.module}")

@@ -12,7 +12,6 @@ from zlib import crc32
 #: finds the same kind of defect.
 NIGHTLY: dict[str, str] = {
     # Real brokers. `make test` has each kind of failure of a broker once, and all rules of groups in virtual time.
-    "integration/test_soak.py": "a stalled connection: test_stalled_connections; a leader that dies: test_failover",
     "integration/test_many_partitions.py": "thousands of partitions: test_fetch_sessions; counts of positions: "
     "unit/state/test_subscription_state_invariants",
     "integration/test_every_record.py": "records of every shape and codec: test_java_records and "

@@ -69,6 +69,7 @@ class HandlerJournal:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self.max_uncommitted_ms = MAX_UNCOMMITTED_MS
         self.repeated: list[Repetition] = []
         self.dead_letters = 0
         self.finished = 0  # with repetitions
@@ -228,7 +229,7 @@ class HandlerJournal:
             owners = [member for member in journal.owners.get(tp, {}) if member in self._workers]
             if not owners or any(journal.disturbed(member) or member in self._failed_runs for member in owners):
                 continue
-            limit = journal.now - MAX_UNCOMMITTED_MS
+            limit = journal.now - self.max_uncommitted_ms
             late = [offset for offset, since in left.items() if max(since, self._disturbed_at) < limit]
             if late:
                 self._violation(f"not committed: {tp}@{late[0]} was finished {journal.now - left[late[0]]:.0f} ms ago")

@@ -52,7 +52,8 @@ def named(partitions: Iterable[TopicPartition]) -> str:
 class Journal:
     """What one group did."""
 
-    def __init__(self) -> None:
+    def __init__(self, grace_ms: float = GRACE_MS) -> None:
+        self._grace_ms = grace_ms
         self.violations: list[str] = []
         self.now = 0.0
         self.appended: dict[TopicPartition, list[int]] = {}  # the offsets of all records, in order
@@ -199,12 +200,12 @@ class Journal:
 
     def check_call(self, member: str, what: str, took_ms: float, timeout_ms: float) -> None:
         """Check that a call that has ended has not taken longer than its timeout, which may be 0."""
-        if took_ms > timeout_ms + GRACE_MS:
+        if took_ms > timeout_ms + self._grace_ms:
             self.violation(f"late call: {member}: {what} took {took_ms:.0f} ms of {timeout_ms:.0f}")
 
     def check_call_after_close(self, member: str, what: str, since_ms: float) -> None:
         """Check that a call ends soon after a callback or the handler of a signal has closed the consumer in it."""
-        if since_ms > GRACE_MS:
+        if since_ms > self._grace_ms:
             self.violation(f"late call: {member}: {what} took {since_ms:.0f} ms after close()")
 
     def check_stable(self, partitions: Iterable[TopicPartition]) -> None:

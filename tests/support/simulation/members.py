@@ -92,7 +92,7 @@ class MemberProcess:
         self.process = Process(self.name)
         self.alive = True
         self.simulation.record(self.name, "start")
-        self.simulation.spawn(self.process, f"main-{self._starts}", self._main)
+        self.simulation.spawn(self.process, f"main-{self._starts}", self.main)
 
     def crash(self) -> None:
         """End the process without closing its consumer. The brokers see that its connections are reset."""
@@ -129,7 +129,7 @@ class MemberProcess:
         """True at the end of the run, when programs do nothing that keeps them from processing the last records."""
         return self.simulation.now > self.scenario.duration_ms - LAST_APPEND_MS
 
-    def _main(self) -> None:
+    def main(self) -> None:
         """Run one consumer after the other until the member's end."""
         while self.simulation.now < self.ends_ms:
             self._run_consumer(min(self.ends_ms, self._lifetime_ends_ms()))
@@ -173,12 +173,17 @@ class MemberProcess:
         else:
             self.subscribe(consumer, self.scenario.topic_names)
         step = STEPS[self.plan.program]
-        while self.simulation.now < until and not (self._closed or self._fenced) and self._failures < MAX_FAILURES:
+        while self._continues(until):
             step(self, consumer)
         self.finish_batch()  # close() commits what the last poll returned
         self.call("close", CLOSE_TIMEOUT_S, lambda: consumer.close(CLOSE_TIMEOUT_S))
         self.journal.end(self.name)
         self.consumer = None
+
+    def _continues(self, until: float) -> bool:
+        """Returns whether the program continues with its consumer."""
+        ended = self._closed or self._fenced or self._failures >= MAX_FAILURES
+        return not ended and self.simulation.now < min(until, self.ends_ms)
 
     # --- calls ---
 

@@ -11,7 +11,6 @@ from kconsumer.parallel.handover import EXIT_TIMEOUT_S
 from kconsumer.parallel.run_state import MIN_COMMIT_TIMEOUT_S
 from support.simulation.handler_journal import Running
 from support.simulation.scheduler import FOREVER
-from support.simulation.simulation import SimulatedProcessor
 
 if TYPE_CHECKING:
     from support.simulation.members import MemberProcess
@@ -93,8 +92,7 @@ class Application:
 def process_in_parallel(member: MemberProcess, consumer: Consumer) -> None:
     """Process records in parallel for a while."""
     simulation, workers, application = member.simulation, member.plan.workers, Application(member)
-    processor = SimulatedProcessor(
-        simulation,
+    processor = simulation.processor(
         member.process,
         consumer,
         application.handle_async if workers.executor == "asyncio" else application.handle,

@@ -245,6 +245,10 @@ class Simulation:
         create = partial(SimulatedAsyncConsumer, self, process)
         return cast("Consumer", BlockingConsumer(runner, *topics, create=create, **options))
 
+    def processor(self, process: Process, consumer: Consumer, handler: Any, **options: Any) -> Processor:
+        """Returns a run of `kconsumer.parallel` in a process."""
+        return SimulatedProcessor(self, process, consumer, handler, **options)
+
     def sleep(self, ms: float) -> None:
         """Let the running task wait for `ms`."""
         self.scheduler.sleep(ms)

@@ -1,0 +1,243 @@
+"""A chaos run: members of one group on real brokers while members, brokers and connections fail.
+
+Decides how storms and calms follow each other. The members are those of the simulation (`real_world.py`), and its rules
+judge the run (`judge.py`). To run it by hand, from the root of the project:
+
+    KCONSUMER_CHAOS_SECONDS=600 KCONSUMER_CHAOS_SEED=7 pytest tests/integration/test_chaos.py -s
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+from kconsumer import TopicPartition
+from support.brokers.kafka import DEFAULT_VERSION, KafkaCluster
+from support.brokers.kafka_admin import wait_until
+from support.brokers.proxy import Proxy
+from support.chaos.chaos_faults import FaultInjector, Kind, Strike, draw_storm
+from support.chaos.judge import History, judge
+from support.chaos.load import Load, stored_commits, stored_records
+from support.chaos.process import ChaosMember
+from support.simulation.scenario import Member, Program, Scenario, Workers
+from support.simulation.settings import GROUP
+
+PLAIN, TRANSACTIONAL = "t", "u"
+PARTITIONS = {PLAIN: 12, TRANSACTIONAL: 6}
+MEMBERS = 6
+SESSION_S = 8.0
+STABLE_S = 2 * SESSION_S
+SETTLE_S = 90.0  # processes start, on two cores that other tests use as well
+CATCH_UP_S = 60.0
+QUIET_S, LOOK_S = 2.0, 0.2  # a group that had one owner for each partition may move some again for balance
+ENGINES = ("classic", "threaded", "asyncio")
+PROGRAMS = (
+    Program.AUTO_COMMIT,
+    Program.COMMIT,
+    Program.COMMIT_ASYNC,
+    Program.COMMIT_IN_CALLBACK,
+    Program.ITERATE,
+    Program.SEEK_BACK,
+    Program.PAUSE,
+    Program.WAKE_UP,
+)
+WORKERS = Workers(slow_ms=3_000.0, drain_timeout_s=5.0, run_ms=30_000.0)
+#: Leaders and coordinators move only when a fault says so, and not because a busy machine keeps a broker silent.
+BROKER = {
+    "auto.leader.rebalance.enable": "false",
+    "broker.session.timeout.ms": "9000",
+    "group.consumer.session.timeout.ms": str(round(SESSION_S * 1000)),
+}
+
+
+class Chaos:
+    """One run. `protocol`: range, cooperative-sticky or consumer. With `parallel`, members process in parallel."""
+
+    def __init__(self, protocol: str, seed: int, *, parallel: bool = False) -> None:
+        self.protocol, self.seed, self.parallel = protocol, seed, parallel
+        self.history = History()
+        self.members: list[ChaosMember] = []  # in the group
+        self.everyone: list[ChaosMember] = []  # with those that have ended
+        self._random = random.Random(seed)
+        self._numbers = count()
+        self._origin_s, self._origin_ms = time.monotonic(), time.time() * 1000
+        self._scenario = Scenario(
+            seed, (), duration_ms=1e12, fetch_max_wait_ms=500, session_timeout_ms=round(SESSION_S * 1000),
+            transactions=True, topics=2, max_callback_ms=500.0, keys=1,
+        )  # fmt: skip
+
+    def run(self, seconds: float) -> dict[str, object]:
+        """Inject faults for this long, and check everything. Returns numbers of the run."""
+        self._log(f"{self.protocol}: chaos of {seconds:.0f} s, KCONSUMER_CHAOS_SEED={self.seed}")
+        with ExitStack() as self._stack:
+            proxy = self._stack.enter_context(Proxy())
+            cluster = KafkaCluster(DEFAULT_VERSION, 3, BROKER, proxy=proxy.listen_for)
+            self._cluster = self._stack.enter_context(cluster)
+            for topic, partitions in PARTITIONS.items():
+                self._cluster.create_topic(topic, partitions, 3, {"min.insync.replicas": "2"})
+            self._cluster.coordinator_of(GROUP)
+            self._load = Load(self._cluster, PLAIN, TRANSACTIONAL, PARTITIONS, self.seed)
+            self._faults = FaultInjector(
+                self._cluster, proxy, GROUP, PLAIN, self.members, self._replace, self._log, self.seed
+            )
+            with self._saving():
+                self._storms(seconds)
+                return self._judge()
+
+    def _storms(self, seconds: float) -> None:
+        self.members += [self._start() for _ in range(MEMBERS)]
+        alone = self._stack.enter_context(self._process(Member(Program.READ_ALONE)))
+        with self._load.running():
+            self._calm(SETTLE_S)
+            began = time.monotonic()
+            while time.monotonic() < began + seconds:
+                self._blow(draw_storm(self._random, MEMBERS, SESSION_S))
+                if self._random.random() < 0.3:
+                    self._blow([Strike(Kind.STOP, self._random.randrange(MEMBERS), 0.0, 0.0)])
+        self._catch_up()
+        while self.members:  # one after the other, each when the group is stable
+            self.members.pop().stop(60)
+            if self.members:
+                self._calm(SETTLE_S)
+        alone.stop(60)
+
+    # --- members ---------------------------------------------------------------------------------------------------
+
+    def _start(self) -> ChaosMember:
+        number = next(self._numbers)
+        engine = ENGINES[number % len(ENGINES)]
+        plan = Member(
+            Program.PARALLEL if self.parallel else PROGRAMS[(number + self.seed) % len(PROGRAMS)],
+            engine,
+            protocol="consumer" if self.protocol == "consumer" else "classic",
+            assignor="cooperative-sticky" if self.protocol == "consumer" else self.protocol,
+        )
+        if self.parallel:
+            workers = replace(WORKERS, executor="threads" if number % 2 else "asyncio")
+            plan = replace(plan, engine=ENGINES[number % 2], workers=workers)
+        return self._stack.enter_context(self._process(plan))
+
+    def _process(self, plan: Member) -> ChaosMember:
+        name = f"m{len(self.everyone)}"
+        settings = {
+            "name": name,
+            "instance": name,
+            "member": repr(plan),
+            "scenario": repr(self._scenario),
+            "bootstrap_servers": self._cluster.proxied_servers,
+            "origin_s": self._origin_s,
+            "seed": self._random.getrandbits(32),
+            "partitions": PARTITIONS,
+        }
+        self.everyone.append(ChaosMember(name, settings))
+        return self.everyone[-1]
+
+    def _replace(self, slot: int) -> None:
+        self.members[slot] = member = self._start()
+        wait_until(lambda: member.seen("started") or member.crashed, SETTLE_S, f"start of {member.name}")
+
+    # --- storms and calms ------------------------------------------------------------------------------------------
+
+    def _blow(self, strikes: list[Strike]) -> None:
+        faults = self._faults.inject(strikes)
+        self.history.faults += [
+            replace(fault, began=self._since_begin(fault.began), ended=self._since_begin(fault.ended))
+            for fault in faults
+        ]
+        self._calm(STABLE_S)
+        self._catch_up()
+
+    def _calm(self, longest_s: float) -> None:
+        """Wait until the group is stable, and at most this long: then it must be."""
+        deadline, quiet_since = time.monotonic() + longest_s, None
+        while (now := time.monotonic()) < deadline and (quiet_since is None or now < quiet_since + QUIET_S):
+            quiet_since = (quiet_since or now) if self._has_owners() else None
+            time.sleep(LOOK_S)
+        self.history.calms.append(self._since_begin(time.monotonic()))
+        crashed = [member.name for member in self.members if member.crashed]
+        if quiet_since is None or crashed:
+            owned = {member.name: sorted(member.owned_now) for member in self.members}
+            raise AssertionError(self._report(f"not stable after {longest_s} s: {owned}; crashed: {crashed}"))
+
+    def _has_owners(self) -> bool:
+        """Returns whether each partition has exactly one owner, and each member has partitions."""
+        owned = [set(member.owned_now) for member in self.members]
+        return all(owned) and sum(map(len, owned)) == sum(PARTITIONS.values()) == len(set().union(*owned))
+
+    def _catch_up(self) -> None:
+        """Wait until the group has read what was acknowledged up to now."""
+        targets = dict(self._load.ends)
+        deadline = time.monotonic() + CATCH_UP_S
+        while behind := self._behind(targets):
+            if time.monotonic() > deadline:
+                raise AssertionError(self._report(f"behind after {CATCH_UP_S} s: {behind}"))
+            time.sleep(LOOK_S)
+
+    def _behind(self, targets: dict[TopicPartition, int]) -> list[str]:
+        reached: Counter[TopicPartition] = Counter()
+        for member in self.everyone[:]:
+            for tp, offset in list(member.reached.items()):
+                reached[TopicPartition(*tp)] = max(reached[TopicPartition(*tp)], offset)
+        return [f"{tp} at {reached[tp]} of {target}" for tp, target in targets.items() if reached[tp] < target]
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def _judge(self) -> dict[str, object]:
+        history = self.history
+        history.logs = {member.name: member.events for member in self.everyone}
+        history.killed = {m.name: self._since_begin(m.killed_at) for m in self.everyone if m.killed_at is not None}
+        history.records = stored_records(self._cluster, PARTITIONS, self._origin_ms)
+        history.commits = stored_commits(self._cluster, GROUP, self._origin_ms)
+        stored = {tp: rows[-1][1] + 1 for tp, rows in history.records.items() if rows}
+        lost = {tp: end for tp, end in self._load.ends.items() if stored.get(tp, 0) < end}
+        assert {} == lost, "the cluster lost records that it had acknowledged"
+        journal = judge(history, SESSION_S * 1000)
+        numbers: dict[str, object] = {
+            "seed": self.seed,
+            "protocol": self.protocol,
+            "records": sum(map(len, history.records.values())),
+            "returned": sum(journal.returned.values()) or journal.handlers.finished,
+            "commits": len(history.commits),
+            "members": len(history.logs),
+            "calms": len(history.calms),
+            "happened": dict(sorted(self._faults.happened.items())),
+        }
+        self._log(json.dumps(numbers, indent=2))
+        listed = "\n".join(journal.violations[:20])
+        assert not journal.violations, self._report(f"{len(journal.violations)} violations:\n{listed}")
+        return numbers
+
+    def _report(self, what: str) -> str:
+        lines = [f"{self.protocol}, KCONSUMER_CHAOS_SEED={self.seed}: {what}"]
+        lines += [f"--- {member.name}:\n{member.errors[-3000:]}" for member in self.members if member.crashed]
+        return "\n".join(lines)
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """When the block fails, write the events and the log of every member to files."""
+        try:
+            yield
+        except BaseException:
+            folder = Path(tempfile.mkdtemp(prefix="kconsumer-chaos-"))
+            for member in self.everyone:
+                (folder / f"{member.name}.events").write_text("".join(json.dumps(e) + "\n" for e in member.events))
+                (folder / f"{member.name}.log").write_text(member.errors)
+            (folder / "history").write_bytes(pickle.dumps(self.history))
+            self._log(f"logs of all members are in {folder}")
+            raise
+
+    def _since_begin(self, moment_s: float) -> float:
+        return (moment_s - self._origin_s) * 1000
+
+    def _log(self, text: str) -> None:
+        print(f"{time.monotonic() - self._origin_s:7.1f} {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,139 @@
+"""Real time and real brokers for the members of the simulation, and the event log that they write there.
+
+`MemberProcess` and its programs run unchanged: `RealWorld` stands for their simulation, and `EventLog` for their
+journal. Each call of the journal becomes a line of JSON. `judge.py` makes the same calls on a real journal later.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import SimpleNamespace
+from typing import IO, Any, cast
+
+from kconsumer import Consumer, ConsumerRecord
+from kconsumer.parallel import Processor
+from support.aio.blocking import BlockingConsumer, ThreadRunners
+from support.simulation.handler_journal import Running
+
+#: The options that replace those of virtual time: more records, and a request without a response ends sooner.
+OPTIONS = {
+    "max_poll_records": 500,
+    "request_timeout_ms": 5_000,
+    "retry_backoff_ms": 50,
+    "metadata_max_age_ms": 20_000,
+    "connections_max_idle_ms": 30_000,
+    "auto_commit_interval_ms": 500,
+}
+
+
+def now_ms(origin_s: float) -> float:
+    """Returns the time (ms) since the begin of a run, on the clock that all processes of the machine share."""
+    return (time.monotonic() - origin_s) * 1000
+
+
+class EventLog:
+    """Writes each call as a line: the time, the name of the method, and its arguments."""
+
+    def __init__(self, output: IO[str], origin_s: float) -> None:
+        self.now = 0.0  # programs set it; lines have a time of their own
+        self.handlers = HandlerLog(self)
+        self._output, self._origin_s = output, origin_s
+        self._lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return partial(self.write, name)
+
+    def write(self, name: str, *arguments: Any, **options: Any) -> None:
+        """Write one line."""
+        with self._lock:
+            line = {"event": name, "at": now_ms(self._origin_s), "arguments": arguments, "options": options}
+            self._output.write(json.dumps(line, default=_plain) + "\n")
+            self._output.flush()
+
+
+class HandlerLog:
+    """Writes the calls for handlers of `kconsumer.parallel`."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._numbers = iter(range(1 << 62))
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return partial(self._log.write, f"handlers.{name}")
+
+    def start(self, member: str, record: ConsumerRecord) -> Running:
+        """Write that a handler was called. Returns the call."""
+        running = Running(next(self._numbers), member, record.topic_partition, record.offset, None, 0.0)
+        self._log.write("handlers.start", member, record, number=running.number)
+        return running
+
+
+def _plain(value: Any) -> Any:
+    """Returns something that can be written as JSON for an argument of a journal's method."""
+    if isinstance(value, ConsumerRecord):
+        return {"tp": value.topic_partition, "offset": value.offset, "key": value.key and value.key.decode()}
+    if isinstance(value, Running):
+        return {"running": value.number, "tp": value.tp, "offset": value.offset}
+    return list(value) if isinstance(value, (set, frozenset)) or hasattr(value, "__next__") else vars(value)
+
+
+class RealWorld:
+    """What a member needs of its simulation: time, random numbers, consumers, timers."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._servers = settings["bootstrap_servers"]
+        self._origin_s = settings["origin_s"]
+        self.random = random.Random(settings["seed"])
+        self.scheduler = self
+        self.signals = SimpleNamespace(drop=bool)
+        self.history: list[str] = []
+        topics = {
+            name: SimpleNamespace(partitions=[SimpleNamespace(index=n) for n in range(count)])
+            for name, count in settings["partitions"].items()
+        }
+        self.cluster = SimpleNamespace(topics=topics)
+        self._runners = ThreadRunners()
+
+    @property
+    def now(self) -> float:
+        """The time in ms."""
+        return now_ms(self._origin_s)
+
+    def sleep(self, ms: float) -> None:
+        """Let the member wait."""
+        time.sleep(ms / 1000)
+
+    def record(self, _who: str, what: str) -> None:
+        """Remember what happens, for the report of a failure."""
+        self.history.append(f"{self.now:10.0f} {what}")
+        del self.history[:-200]
+
+    def call_at(self, time_ms: float, call: Callable[[], object]) -> None:
+        """Call a function on another thread at this time."""
+
+        def run() -> None:
+            with suppress(Exception):  # the consumer was closed meanwhile
+                call()
+
+        timer = threading.Timer(max(0.0, time_ms - self.now) / 1000, run)
+        timer.daemon = True
+        timer.start()
+
+    def consumer(self, _process: object, *topics: str, asyncio: bool = False, **options: Any) -> Consumer:
+        """Returns a new consumer. With `asyncio`, it is an AsyncConsumer."""
+        chosen = {**options, **OPTIONS, "bootstrap_servers": self._servers}
+        return (
+            cast("Consumer", BlockingConsumer(self._runners, *topics, **chosen))
+            if asyncio
+            else Consumer(*topics, **chosen)
+        )
+
+    def processor(self, _process: object, consumer: Consumer, handler: Any, **options: Any) -> Processor:
+        """Returns a run of `kconsumer.parallel`."""
+        return Processor(consumer, handler, **options)
