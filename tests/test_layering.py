@@ -339,7 +339,14 @@ OWNED = ("coordinator", "state", "fetching", "offsets", "metadata", "groups", "r
 # Module -> fields that it assigns although their classes are in other modules.
 FOREIGN_FIELDS: dict[str, set[str]] = {
     "coordinator/classic_protocol/embedded.py": {"generation_id", "rack_id"},  # of a message that it has decoded
-    "coordinator/consumer_protocol/heartbeat.py": {"rack_id", "rebalance_timeout_ms"},  # of a message that it builds
+    "coordinator/consumer_protocol/heartbeat.py": {  # of a message that it builds
+        "rack_id",
+        "rebalance_timeout_ms",
+        "server_assignor",
+        "subscribed_topic_names",
+        "subscribed_topic_regex",
+        "topic_partitions",
+    },
     "fetching/error_actions.py": {"topic_partition", "offset"},  # completes an error that it raises
     "offsets/error_actions.py": {"topic_partition", "offset"},  # completes an error that it raises
     "metadata/manager.py": {"until"},  # ends a backoff early, or restores it

@@ -40,7 +40,7 @@ cdef struct Op:
 cdef class Program:
     cdef tuple plan
     cdef list inners        # the Programs of structs inside the message
-    cdef type cls           # the message class
+    cdef object cls         # the message class
     cdef bint flexible      # the version has compact lengths and tagged fields (KIP-482)
     cdef Py_ssize_t min_size   # the smallest encoded size of a message in bytes
     cdef int count

@@ -43,6 +43,8 @@ cdef Program load(tuple plan):
     program.plan = plan
     program.inners = []
     program.cls, program.flexible = plan[0], plan[1]
+    if not isinstance(program.cls, type):
+        raise TypeError(f"{program.cls!r} is not a class")
     program.count = <int> len(plan) - 2
     program.ops = <Op*> calloc(<size_t> max(program.count, 1), sizeof(Op))
     if program.ops == NULL:

@@ -1,6 +1,6 @@
 """The constructor of message classes.
 
-A message class has one slot for each field (see `kconsumer.schema.dsl.struct`). The constructor stores values by the
+A message class has one slot for each field (see `kconsumer.schema.dsl.Message`). The constructor stores values by the
 offsets of the slots, like the decoder. It is the vectorcall function of the class (PEP 590), so a call creates neither
 a dict of its arguments nor a frame.
 """
@@ -16,6 +16,8 @@ cdef extern from "Python.h":
     ctypedef object (*vectorcallfunc)(object callable, PyObject* const* args, size_t nargsf, PyObject* kwnames)
     ctypedef struct PyTypeWithVectorcall "PyTypeObject":
         vectorcallfunc tp_vectorcall
+        unsigned long tp_flags
+    unsigned long Py_TPFLAGS_HAVE_VECTORCALL
     Py_ssize_t PyVectorcall_NARGS(size_t nargsf)
     PyObject* PyTuple_GET_ITEM(PyObject* items, Py_ssize_t index)   # a borrowed reference
     object PyType_GenericAlloc(PyTypeObject* cls, Py_ssize_t items)
@@ -43,15 +45,23 @@ cdef class Layout:
 cdef dict layouts = {}      # message class -> its Layout, from its first call on
 
 
-def install_constructor(type cls not None):
+def install_constructor(cls):
     """Give a class whose attribute FIELDS describes its slots a constructor, which takes fields as keyword arguments.
 
-    Fields that are not given get their defaults.
+    Fields that are not given get their defaults. Raises TypeError for what is not a class.
     """
+    cdef object message_type = type(cls)
+    cdef PyTypeWithVectorcall* metaclass = <PyTypeWithVectorcall*> <PyObject*> message_type
+    if not isinstance(cls, type):
+        raise TypeError(f"{cls!r} is not a class")
     (<PyTypeWithVectorcall*> <PyObject*> cls).tp_vectorcall = construct
+    # Without this flag of the metaclass, calls of the class do not use `tp_vectorcall`. Metaclasses inherit the flag
+    # from `type` since Python 3.12.
+    if not metaclass.tp_flags & Py_TPFLAGS_HAVE_VECTORCALL:
+        metaclass.tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL
 
 
-cdef Layout new_layout(type cls):
+cdef Layout new_layout(object cls):
     """Returns the Layout of a message class. Raises TypeError if the class has no slot for a field."""
     cdef Layout layout = Layout.__new__(Layout)
     cdef FieldSlot* slot
@@ -71,7 +81,7 @@ cdef Layout new_layout(type cls):
     return layout
 
 
-cdef Py_ssize_t slot_offset(type cls, str name) except -1:
+cdef Py_ssize_t slot_offset(object cls, str name) except -1:
     """Returns the offset of the slot of a field. `cls` or one of its base classes defines the slot."""
     cdef Py_ssize_t offset
     for base in cls.__mro__:

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, BYTES, INT8, INT16, INT32, STRING, UUID, F, api, array, struct
+from kconsumer.schema.dsl import BOOL, BYTES, INT8, INT16, INT32, STRING, UUID, F, Message, api, array
 from kconsumer.schema.metadata import NO_AUTHORIZED_OPERATIONS
 
 # --- ListGroups ---------------------------------------------------------------------------------------------
 # Each broker lists the groups that it coordinates. v4 adds states (KIP-518), v5 types (KIP-848).
 
-ListGroupsRequest = struct(
-    "ListGroupsRequest",
-    F("states_filter", array(STRING), "4+"),
-    F("types_filter", array(STRING), "5+"),
-)
 
-ListedGroup = struct(
-    "ListedGroup",
-    F("group_id", STRING),
-    F("protocol_type", STRING),
-    F("group_state", STRING, "4+"),
-    F("group_type", STRING, "5+"),
-)
+class ListGroupsRequest(Message):
+    states_filter: list[str] = F(array(STRING), "4+")
+    types_filter: list[str] = F(array(STRING), "5+")
 
-ListGroupsResponse = struct(
-    "ListGroupsResponse",
-    F("throttle_time_ms", INT32, "1+"),
-    F("error_code", INT16),
-    F("groups", array(ListedGroup)),
-)
+
+class ListedGroup(Message):
+    group_id: str = F(STRING)
+    protocol_type: str = F(STRING)
+    group_state: str = F(STRING, "4+")
+    group_type: str = F(STRING, "5+")
+
+
+class ListGroupsResponse(Message):
+    throttle_time_ms: int = F(INT32, "1+")
+    error_code: int = F(INT16)
+    groups: list[ListedGroup] = F(array(ListedGroup))
+
 
 LIST_GROUPS = api(
     "ListGroups",
@@ -43,39 +41,36 @@ LIST_GROUPS = api(
 # Classic groups. v3 adds authorized operations (KIP-430), v4 static members (KIP-345), v6 an error and a message for
 # a group that does not exist (KIP-1043).
 
-DescribeGroupsRequest = struct(
-    "DescribeGroupsRequest",
-    F("groups", array(STRING)),
-    F("include_authorized_operations", BOOL, "3+"),
-)
 
-DescribedGroupMember = struct(
-    "DescribedGroupMember",
-    F("member_id", STRING),
-    F("group_instance_id", STRING, "4+", null="4+", default=None),
-    F("client_id", STRING),
-    F("client_host", STRING),
-    F("member_metadata", BYTES),
-    F("member_assignment", BYTES),
-)
+class DescribeGroupsRequest(Message):
+    groups: list[str] = F(array(STRING))
+    include_authorized_operations: bool = F(BOOL, "3+")
 
-DescribedGroup = struct(
-    "DescribedGroup",
-    F("error_code", INT16),
-    F("error_message", STRING, "6+", null="6+", default=None),
-    F("group_id", STRING),
-    F("group_state", STRING),
-    F("protocol_type", STRING),
-    F("protocol_data", STRING),
-    F("members", array(DescribedGroupMember)),
-    F("authorized_operations", INT32, "3+", default=NO_AUTHORIZED_OPERATIONS),
-)
 
-DescribeGroupsResponse = struct(
-    "DescribeGroupsResponse",
-    F("throttle_time_ms", INT32, "1+"),
-    F("groups", array(DescribedGroup)),
-)
+class DescribedGroupMember(Message):
+    member_id: str = F(STRING)
+    group_instance_id: str | None = F(STRING, "4+", null="4+", default=None)
+    client_id: str = F(STRING)
+    client_host: str = F(STRING)
+    member_metadata: bytes = F(BYTES)
+    member_assignment: bytes = F(BYTES)
+
+
+class DescribedGroup(Message):
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, "6+", null="6+", default=None)
+    group_id: str = F(STRING)
+    group_state: str = F(STRING)
+    protocol_type: str = F(STRING)
+    protocol_data: str = F(STRING)
+    members: list[DescribedGroupMember] = F(array(DescribedGroupMember))
+    authorized_operations: int = F(INT32, "3+", default=NO_AUTHORIZED_OPERATIONS)
+
+
+class DescribeGroupsResponse(Message):
+    throttle_time_ms: int = F(INT32, "1+")
+    groups: list[DescribedGroup] = F(array(DescribedGroup))
+
 
 DESCRIBE_GROUPS = api(
     "DescribeGroups",
@@ -91,57 +86,52 @@ DESCRIBE_GROUPS = api(
 # Groups that use the consumer group protocol of KIP-848. v1 adds the type of each member, because some may still use
 # the classic protocol (KIP-1099).
 
-ConsumerGroupDescribeRequest = struct(
-    "ConsumerGroupDescribeRequest",
-    F("group_ids", array(STRING)),
-    F("include_authorized_operations", BOOL),
-)
 
-ConsumerGroupDescribeTopicPartitions = struct(
-    "ConsumerGroupDescribeTopicPartitions",
-    F("topic_id", UUID),
-    F("topic_name", STRING),
-    F("partitions", array(INT32)),
-)
+class ConsumerGroupDescribeRequest(Message):
+    group_ids: list[str] = F(array(STRING))
+    include_authorized_operations: bool = F(BOOL)
 
-ConsumerGroupDescribeAssignment = struct(
-    "ConsumerGroupDescribeAssignment",
-    F("topic_partitions", array(ConsumerGroupDescribeTopicPartitions)),
-)
 
-ConsumerGroupDescribeMember = struct(
-    "ConsumerGroupDescribeMember",
-    F("member_id", STRING),
-    F("instance_id", STRING, null="0+", default=None),
-    F("rack_id", STRING, null="0+", default=None),
-    F("member_epoch", INT32),
-    F("client_id", STRING),
-    F("client_host", STRING),
-    F("subscribed_topic_names", array(STRING)),
-    F("subscribed_topic_regex", STRING, null="0+", default=None),
-    F("assignment", ConsumerGroupDescribeAssignment),
-    F("target_assignment", ConsumerGroupDescribeAssignment),
-    F("member_type", INT8, "1+", default=-1),  # -1 unknown, 0 classic, 1 consumer
-)
+class ConsumerGroupDescribeTopicPartitions(Message):
+    topic_id: bytes = F(UUID)
+    topic_name: str = F(STRING)
+    partitions: list[int] = F(array(INT32))
 
-ConsumerGroupDescribeGroup = struct(
-    "ConsumerGroupDescribeGroup",
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-    F("group_id", STRING),
-    F("group_state", STRING),
-    F("group_epoch", INT32),
-    F("assignment_epoch", INT32),
-    F("assignor_name", STRING),
-    F("members", array(ConsumerGroupDescribeMember)),
-    F("authorized_operations", INT32, default=NO_AUTHORIZED_OPERATIONS),
-)
 
-ConsumerGroupDescribeResponse = struct(
-    "ConsumerGroupDescribeResponse",
-    F("throttle_time_ms", INT32),
-    F("groups", array(ConsumerGroupDescribeGroup)),
-)
+class ConsumerGroupDescribeAssignment(Message):
+    topic_partitions: list[ConsumerGroupDescribeTopicPartitions] = F(array(ConsumerGroupDescribeTopicPartitions))
+
+
+class ConsumerGroupDescribeMember(Message):
+    member_id: str = F(STRING)
+    instance_id: str | None = F(STRING, null="0+", default=None)
+    rack_id: str | None = F(STRING, null="0+", default=None)
+    member_epoch: int = F(INT32)
+    client_id: str = F(STRING)
+    client_host: str = F(STRING)
+    subscribed_topic_names: list[str] = F(array(STRING))
+    subscribed_topic_regex: str | None = F(STRING, null="0+", default=None)
+    assignment: ConsumerGroupDescribeAssignment = F(ConsumerGroupDescribeAssignment)
+    target_assignment: ConsumerGroupDescribeAssignment = F(ConsumerGroupDescribeAssignment)
+    member_type: int = F(INT8, "1+", default=-1)  # -1 unknown, 0 classic, 1 consumer
+
+
+class ConsumerGroupDescribeGroup(Message):
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+    group_id: str = F(STRING)
+    group_state: str = F(STRING)
+    group_epoch: int = F(INT32)
+    assignment_epoch: int = F(INT32)
+    assignor_name: str = F(STRING)
+    members: list[ConsumerGroupDescribeMember] = F(array(ConsumerGroupDescribeMember))
+    authorized_operations: int = F(INT32, default=NO_AUTHORIZED_OPERATIONS)
+
+
+class ConsumerGroupDescribeResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    groups: list[ConsumerGroupDescribeGroup] = F(array(ConsumerGroupDescribeGroup))
+
 
 CONSUMER_GROUP_DESCRIBE = api(
     "ConsumerGroupDescribe",

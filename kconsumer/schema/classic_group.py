@@ -6,50 +6,47 @@ LeaveGroup has it since 2.4, for each member in its list.
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, BYTES, INT16, INT32, STRING, F, api, array, struct
+from kconsumer.schema.dsl import BOOL, BYTES, INT16, INT32, STRING, F, Message, api, array
 
 # --- JoinGroup ----------------------------------------------------------------------------------------------
 # v1 adds the rebalance timeout. Since v4, the broker first sends a new member its id, with which the member must repeat
 # the request (KIP-394). v7 adds the protocol type to the response, v8 the reason for joining (KIP-800). Since v9, the
 # response may request that the leader skips the assignment (KIP-814).
 
-JoinGroupRequestProtocol = struct(
-    "JoinGroupRequestProtocol",
-    F("name", STRING),
-    F("metadata", BYTES),
-)
 
-JoinGroupRequest = struct(
-    "JoinGroupRequest",
-    F("group_id", STRING),
-    F("session_timeout_ms", INT32),
-    F("rebalance_timeout_ms", INT32, "1+", default=-1),
-    F("member_id", STRING),
-    F("group_instance_id", STRING, "5+", null="5+", default=None),
-    F("protocol_type", STRING),
-    F("protocols", array(JoinGroupRequestProtocol)),
-    F("reason", STRING, "8+", null="8+", default=None),
-)
+class JoinGroupRequestProtocol(Message):
+    name: str = F(STRING)
+    metadata: bytes = F(BYTES)
 
-JoinGroupResponseMember = struct(
-    "JoinGroupResponseMember",
-    F("member_id", STRING),
-    F("group_instance_id", STRING, "5+", null="5+", default=None),
-    F("metadata", BYTES),
-)
 
-JoinGroupResponse = struct(
-    "JoinGroupResponse",
-    F("throttle_time_ms", INT32, "2+"),
-    F("error_code", INT16),
-    F("generation_id", INT32, default=-1),
-    F("protocol_type", STRING, "7+", null="7+", default=None),
-    F("protocol_name", STRING, null="7+"),
-    F("leader", STRING),
-    F("skip_assignment", BOOL, "9+"),
-    F("member_id", STRING),
-    F("members", array(JoinGroupResponseMember)),
-)
+class JoinGroupRequest(Message):
+    group_id: str = F(STRING)
+    session_timeout_ms: int = F(INT32)
+    rebalance_timeout_ms: int = F(INT32, "1+", default=-1)
+    member_id: str = F(STRING)
+    group_instance_id: str | None = F(STRING, "5+", null="5+", default=None)
+    protocol_type: str = F(STRING)
+    protocols: list[JoinGroupRequestProtocol] = F(array(JoinGroupRequestProtocol))
+    reason: str | None = F(STRING, "8+", null="8+", default=None)
+
+
+class JoinGroupResponseMember(Message):
+    member_id: str = F(STRING)
+    group_instance_id: str | None = F(STRING, "5+", null="5+", default=None)
+    metadata: bytes = F(BYTES)
+
+
+class JoinGroupResponse(Message):
+    throttle_time_ms: int = F(INT32, "2+")
+    error_code: int = F(INT16)
+    generation_id: int = F(INT32, default=-1)
+    protocol_type: str | None = F(STRING, "7+", null="7+", default=None)
+    protocol_name: str | None = F(STRING, null="7+")
+    leader: str = F(STRING)
+    skip_assignment: bool = F(BOOL, "9+")
+    member_id: str = F(STRING)
+    members: list[JoinGroupResponseMember] = F(array(JoinGroupResponseMember))
+
 
 JOIN_GROUP = api(
     "JoinGroup",
@@ -64,31 +61,29 @@ JOIN_GROUP = api(
 # --- SyncGroup ----------------------------------------------------------------------------------------------
 # v5 adds the protocol type and name to request and response, so that the broker can detect a mismatch.
 
-SyncGroupRequestAssignment = struct(
-    "SyncGroupRequestAssignment",
-    F("member_id", STRING),
-    F("assignment", BYTES),
-)
 
-SyncGroupRequest = struct(
-    "SyncGroupRequest",
-    F("group_id", STRING),
-    F("generation_id", INT32),
-    F("member_id", STRING),
-    F("group_instance_id", STRING, "3+", null="3+", default=None),
-    F("protocol_type", STRING, "5+", null="5+", default=None),
-    F("protocol_name", STRING, "5+", null="5+", default=None),
-    F("assignments", array(SyncGroupRequestAssignment)),
-)
+class SyncGroupRequestAssignment(Message):
+    member_id: str = F(STRING)
+    assignment: bytes = F(BYTES)
 
-SyncGroupResponse = struct(
-    "SyncGroupResponse",
-    F("throttle_time_ms", INT32, "1+"),
-    F("error_code", INT16),
-    F("protocol_type", STRING, "5+", null="5+", default=None),
-    F("protocol_name", STRING, "5+", null="5+", default=None),
-    F("assignment", BYTES),
-)
+
+class SyncGroupRequest(Message):
+    group_id: str = F(STRING)
+    generation_id: int = F(INT32)
+    member_id: str = F(STRING)
+    group_instance_id: str | None = F(STRING, "3+", null="3+", default=None)
+    protocol_type: str | None = F(STRING, "5+", null="5+", default=None)
+    protocol_name: str | None = F(STRING, "5+", null="5+", default=None)
+    assignments: list[SyncGroupRequestAssignment] = F(array(SyncGroupRequestAssignment))
+
+
+class SyncGroupResponse(Message):
+    throttle_time_ms: int = F(INT32, "1+")
+    error_code: int = F(INT16)
+    protocol_type: str | None = F(STRING, "5+", null="5+", default=None)
+    protocol_name: str | None = F(STRING, "5+", null="5+", default=None)
+    assignment: bytes = F(BYTES)
+
 
 SYNC_GROUP = api(
     "SyncGroup",
@@ -102,19 +97,18 @@ SYNC_GROUP = api(
 
 # --- Heartbeat ----------------------------------------------------------------------------------------------
 
-HeartbeatRequest = struct(
-    "HeartbeatRequest",
-    F("group_id", STRING),
-    F("generation_id", INT32),
-    F("member_id", STRING),
-    F("group_instance_id", STRING, "3+", null="3+", default=None),
-)
 
-HeartbeatResponse = struct(
-    "HeartbeatResponse",
-    F("throttle_time_ms", INT32, "1+"),
-    F("error_code", INT16),
-)
+class HeartbeatRequest(Message):
+    group_id: str = F(STRING)
+    generation_id: int = F(INT32)
+    member_id: str = F(STRING)
+    group_instance_id: str | None = F(STRING, "3+", null="3+", default=None)
+
+
+class HeartbeatResponse(Message):
+    throttle_time_ms: int = F(INT32, "1+")
+    error_code: int = F(INT16)
+
 
 HEARTBEAT = api(
     "Heartbeat",
@@ -130,33 +124,30 @@ HEARTBEAT = api(
 # Since v3 the request contains a list of members, and the response an error for each of them. v5 adds the reason
 # (KIP-800).
 
-MemberIdentity = struct(
-    "MemberIdentity",
-    F("member_id", STRING, "3+"),
-    F("group_instance_id", STRING, "3+", null="3+", default=None),
-    F("reason", STRING, "5+", null="5+", default=None),
-)
 
-LeaveGroupRequest = struct(
-    "LeaveGroupRequest",
-    F("group_id", STRING),
-    F("member_id", STRING, "0-2"),
-    F("members", array(MemberIdentity), "3+"),
-)
+class MemberIdentity(Message):
+    member_id: str = F(STRING, "3+")
+    group_instance_id: str | None = F(STRING, "3+", null="3+", default=None)
+    reason: str | None = F(STRING, "5+", null="5+", default=None)
 
-MemberResponse = struct(
-    "MemberResponse",
-    F("member_id", STRING, "3+"),
-    F("group_instance_id", STRING, "3+", null="3+"),
-    F("error_code", INT16, "3+"),
-)
 
-LeaveGroupResponse = struct(
-    "LeaveGroupResponse",
-    F("throttle_time_ms", INT32, "1+"),
-    F("error_code", INT16),
-    F("members", array(MemberResponse), "3+"),
-)
+class LeaveGroupRequest(Message):
+    group_id: str = F(STRING)
+    member_id: str = F(STRING, "0-2")
+    members: list[MemberIdentity] = F(array(MemberIdentity), "3+")
+
+
+class MemberResponse(Message):
+    member_id: str = F(STRING, "3+")
+    group_instance_id: str | None = F(STRING, "3+", null="3+")
+    error_code: int = F(INT16, "3+")
+
+
+class LeaveGroupResponse(Message):
+    throttle_time_ms: int = F(INT32, "1+")
+    error_code: int = F(INT16)
+    members: list[MemberResponse] = F(array(MemberResponse), "3+")
+
 
 LEAVE_GROUP = api(
     "LeaveGroup",

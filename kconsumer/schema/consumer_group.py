@@ -7,43 +7,42 @@ broker evaluates, and member ids that the client generates (KIP-1082).
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import INT16, INT32, STRING, UUID, F, api, array, struct
+from kconsumer.schema.dsl import INT16, INT32, STRING, UUID, F, Message, api, array
 
-ConsumerGroupHeartbeatTopicPartitions = struct(
-    "ConsumerGroupHeartbeatTopicPartitions",
-    F("topic_id", UUID),
-    F("partitions", array(INT32)),
-)
 
-ConsumerGroupHeartbeatRequest = struct(
-    "ConsumerGroupHeartbeatRequest",
-    F("group_id", STRING),
-    F("member_id", STRING),
-    F("member_epoch", INT32),
-    F("instance_id", STRING, null="0+", default=None),
-    F("rack_id", STRING, null="0+", default=None),
-    F("rebalance_timeout_ms", INT32, default=-1),
-    F("subscribed_topic_names", array(STRING), null="0+", default=None),
-    F("subscribed_topic_regex", STRING, "1+", null="1+", default=None),
-    F("server_assignor", STRING, null="0+", default=None),
-    F("topic_partitions", array(ConsumerGroupHeartbeatTopicPartitions), null="0+", default=None),
-)
+class ConsumerGroupHeartbeatTopicPartitions(Message):
+    topic_id: bytes = F(UUID)
+    partitions: list[int] = F(array(INT32))
 
-ConsumerGroupHeartbeatAssignment = struct(
-    "ConsumerGroupHeartbeatAssignment",
-    F("topic_partitions", array(ConsumerGroupHeartbeatTopicPartitions)),
-)
 
-ConsumerGroupHeartbeatResponse = struct(
-    "ConsumerGroupHeartbeatResponse",
-    F("throttle_time_ms", INT32),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-    F("member_id", STRING, null="0+", default=None),
-    F("member_epoch", INT32),
-    F("heartbeat_interval_ms", INT32),
-    F("assignment", ConsumerGroupHeartbeatAssignment, null="0+", default=None),
-)
+class ConsumerGroupHeartbeatRequest(Message):
+    group_id: str = F(STRING)
+    member_id: str = F(STRING)
+    member_epoch: int = F(INT32)
+    instance_id: str | None = F(STRING, null="0+", default=None)
+    rack_id: str | None = F(STRING, null="0+", default=None)
+    rebalance_timeout_ms: int = F(INT32, default=-1)
+    subscribed_topic_names: list[str] | None = F(array(STRING), null="0+", default=None)
+    subscribed_topic_regex: str | None = F(STRING, "1+", null="1+", default=None)
+    server_assignor: str | None = F(STRING, null="0+", default=None)
+    topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] | None = F(
+        array(ConsumerGroupHeartbeatTopicPartitions), null="0+", default=None
+    )
+
+
+class ConsumerGroupHeartbeatAssignment(Message):
+    topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] = F(array(ConsumerGroupHeartbeatTopicPartitions))
+
+
+class ConsumerGroupHeartbeatResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+    member_id: str | None = F(STRING, null="0+", default=None)
+    member_epoch: int = F(INT32)
+    heartbeat_interval_ms: int = F(INT32)
+    assignment: ConsumerGroupHeartbeatAssignment | None = F(ConsumerGroupHeartbeatAssignment, null="0+", default=None)
+
 
 CONSUMER_GROUP_HEARTBEAT = api(
     "ConsumerGroupHeartbeat",

@@ -1,8 +1,15 @@
-"""The language of the protocol tables: fields, structs, version ranges, APIs, and the plans computed from them.
+"""The language of the protocol tables: messages, fields, version ranges, APIs, and the plans computed from them.
 
-`struct` creates a message class from a table of fields. `api` combines a request class and a response class. `plan`
-converts a message class and a version to a tuple, by which `kconsumer._core.codec` encodes and decodes messages. This
-module does not encode or decode. It only defines which fields exist in which version, and the kinds of their values.
+A message class is a table of fields. Each field has the type of its values, for type checkers and readers, and a call
+of `F`, for the protocol: the kind of the values, and the versions that have the field.
+
+    class FetchTopic(Message):
+        topic: str = F(STRING, "0-12")
+        topic_id: bytes = F(UUID, "13+")
+        partitions: list[FetchPartition] = F(array(FetchPartition))
+
+`api` combines a request class and a response class. `plan` converts a message class and a version to a tuple, by which
+`kconsumer._core.codec` encodes and decodes messages. This module does not encode or decode.
 
 The classes here do not use `@dataclass`, which would compile their methods in each process. Every consumer imports this
 module before it reads its first record.
@@ -11,11 +18,13 @@ module before it reads its first record.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, dataclass_transform, overload
 
 from kconsumer._core.message_constructor import install_constructor
+
+if TYPE_CHECKING:
+    from kconsumer._core.wire import Slice
 
 ZERO_UUID = bytes(16)
 NEWEST = 32767
@@ -48,40 +57,51 @@ class Versions:
 # --- kinds of values ----------------------------------------------------------------------------------------
 
 
-class Scalar:
+T = TypeVar("T")
+StructT = TypeVar("StructT", bound="Message")
+
+
+class ValueKind(Generic[T]):
+    """The base of the kinds of values that are not structs. The values have the Python type `T`."""
+
+    __slots__ = ()
+
+
+class Scalar(ValueKind[T]):
     """A kind of value that is neither an array nor a struct."""
 
-    __slots__ = ("default", "name", "python")
+    __slots__ = ("default", "name")
 
-    def __init__(self, name: str, default: Any, python: str) -> None:
+    def __init__(self, name: str, default: T | None) -> None:
         self.name: Final = name  # the name of the kind in plans
         self.default: Final = default
-        self.python: Final = python  # the Python type, for the stubs
 
 
-class Array:
+class Array(ValueKind[list[T]]):
     """The kind of a list. Its elements have one kind: a scalar or a message class."""
 
     __slots__ = ("element",)
 
-    def __init__(self, element: Scalar | type[Message]) -> None:
+    def __init__(self, element: Scalar[T] | type[T]) -> None:
         self.element: Final = element
 
 
-BOOL = Scalar("bool", False, "bool")
-INT8 = Scalar("int8", 0, "int")
-INT16 = Scalar("int16", 0, "int")
-INT32 = Scalar("int32", 0, "int")
-INT64 = Scalar("int64", 0, "int")
-UUID = Scalar("uuid", ZERO_UUID, "bytes")
-STRING = Scalar("string", "", "str")
-BYTES = Scalar("bytes", b"", "bytes")
-RECORDS = Scalar("records", None, "Slice | bytes")  # decoded to a view into the frame, not to a copy
+Kind: TypeAlias = "Scalar[Any] | Array[Any] | type[Message]"
+
+BOOL = Scalar("bool", False)
+INT8 = Scalar("int8", 0)
+INT16 = Scalar("int16", 0)
+INT32 = Scalar("int32", 0)
+INT64 = Scalar("int64", 0)
+UUID = Scalar("uuid", ZERO_UUID)
+STRING = Scalar("string", "")
+BYTES = Scalar("bytes", b"")
+RECORDS: Scalar[Slice | bytes] = Scalar("records", None)  # decoded to a view into the frame, not to a copy
 
 array = Array
 
 
-# --- fields and structs -------------------------------------------------------------------------------------
+# --- messages and fields ------------------------------------------------------------------------------------
 
 
 class Field:
@@ -91,8 +111,7 @@ class Field:
 
     def __init__(
         self,
-        name: str,
-        kind: Scalar | Array | type[Message],
+        kind: Kind,
         versions: Versions,
         null: Versions,
         default: Any,
@@ -100,7 +119,7 @@ class Field:
         tag: int | None,
         secret: bool,
     ) -> None:
-        self.name: Final = name
+        self.name = ""  # set when the message class is created
         self.kind: Final = kind
         #: The versions in which the field exists.
         self.versions: Final = versions
@@ -119,21 +138,41 @@ class Field:
 _UNSET: Any = object()
 
 
+@overload
+def F(kind: ValueKind[T], versions: str = ..., *, default: T = ..., tag: int | None = ..., secret: bool = ...) -> T: ...
+@overload
+def F(
+    kind: ValueKind[T],
+    versions: str = ...,
+    *,
+    null: str,
+    default: T | None = ...,
+    tag: int | None = ...,
+    secret: bool = ...,
+) -> T | None: ...
+@overload
+def F(kind: type[StructT], versions: str = ...) -> StructT: ...
+@overload
+def F(
+    kind: type[StructT], versions: str = ..., *, null: str = ..., default: None = ..., tag: int | None = ...
+) -> StructT | None: ...
 def F(  # noqa: N802  short and upper-case for readable tables
-    name: str,
-    kind: Scalar | Array | type[Message],
+    kind: Any,
     versions: str = "0+",
     *,
     null: str = "",
     default: Any = _UNSET,
     tag: int | None = None,
     secret: bool = False,
-) -> Field:
+) -> Any:
     """Returns a field that exists in `versions` and may be null in the versions `null`.
 
     `versions` and `null` are written like "3", "3+" or "3-7". A field with a `tag` is omitted from the encoded message
     if its value is the default. The default of a tagged struct is None. The value of a `secret` field is not shown in
     `repr`.
+
+    Type checkers see a value in place of the field. So they report a type of the attribute that the values of `kind`
+    do not have.
     """
     fresh: Callable[[], Any] | None = None
     if default is _UNSET:
@@ -142,26 +181,41 @@ def F(  # noqa: N802  short and upper-case for readable tables
         else:
             default = None
             fresh = list if isinstance(kind, Array) else None if tag is not None else kind
-    return Field(name, kind, Versions.parse(versions), Versions.parse(null), default, fresh, tag, secret)
+    return Field(kind, Versions.parse(versions), Versions.parse(null), default, fresh, tag, secret)
 
 
-class Message:
+class MessageType(type):
+    """The type of message classes. It replaces the fields in the body of a class by slots."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> MessageType:
+        fields = {key: value for key, value in body.items() if isinstance(value, Field)}
+        for key, field in fields.items():
+            field.name = key
+            del body[key]
+        body["__slots__"] = tuple(fields)
+        if fields:
+            body["FIELDS"] = tuple(fields.values())
+        message_class = super().__new__(cls, name, bases, body)
+        install_constructor(message_class)
+        return message_class
+
+
+# `F` is not one of the `field_specifiers`. To type checkers each field has a default value, so no argument is required.
+@dataclass_transform(kw_only_default=True)
+class Message(metaclass=MessageType):
     """The base of all message classes. There is one class for all versions of a struct, with one slot for each field.
 
     The constructor takes fields as keyword arguments. Other fields get their defaults. If a version of the struct does
     not have a field, the field is ignored when a message is encoded in this version, and decoding sets its default.
     """
 
-    __slots__ = ()
     __hash__ = None  # type: ignore[assignment]  # mutable
+    #: The fields in the order in which they are encoded.
     FIELDS: ClassVar[tuple[Field, ...]] = ()
 
     if TYPE_CHECKING:
 
         def __init__(self, **values: Any) -> None: ...
-
-    def __init_subclass__(cls) -> None:
-        install_constructor(cls)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -176,20 +230,6 @@ class Message:
             if value != (field.fresh() if field.fresh else field.default):
                 shown.append(f"{field.name}={'...' if field.secret else repr(value)}")
         return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def struct(name: str, *fields: Field) -> type[Message]:
-    """Returns a message class with these fields, in the order in which they are encoded."""
-    return type(
-        name,
-        (Message,),
-        {
-            "__slots__": tuple(field.name for field in fields),
-            "__module__": sys._getframe(1).f_globals["__name__"],
-            "__doc__": f"Kafka's {name}: {', '.join(field.name for field in fields)}.",
-            "FIELDS": fields,
-        },
-    )
 
 
 # --- plans --------------------------------------------------------------------------------------------------

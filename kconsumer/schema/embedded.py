@@ -7,28 +7,25 @@ subscription adds the partitions that the member still owns (KIP-429), v2 the ge
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BYTES, INT32, STRING, F, array, struct
+from kconsumer.schema.dsl import BYTES, INT32, STRING, F, Message, array
 
 PROTOCOL_TYPE = "consumer"
 HIGHEST_VERSION = 3
 
-TopicPartitions = struct(
-    "TopicPartitions",
-    F("topic", STRING),
-    F("partitions", array(INT32)),
-)
 
-ConsumerProtocolSubscription = struct(
-    "ConsumerProtocolSubscription",
-    F("topics", array(STRING)),
-    F("user_data", BYTES, null="0+", default=None),
-    F("owned_partitions", array(TopicPartitions), "1+"),
-    F("generation_id", INT32, "2+", default=-1),
-    F("rack_id", STRING, "3+", null="3+", default=None),
-)
+class TopicPartitions(Message):
+    topic: str = F(STRING)
+    partitions: list[int] = F(array(INT32))
 
-ConsumerProtocolAssignment = struct(
-    "ConsumerProtocolAssignment",
-    F("assigned_partitions", array(TopicPartitions)),
-    F("user_data", BYTES, null="0+", default=None),
-)
+
+class ConsumerProtocolSubscription(Message):
+    topics: list[str] = F(array(STRING))
+    user_data: bytes | None = F(BYTES, null="0+", default=None)
+    owned_partitions: list[TopicPartitions] = F(array(TopicPartitions), "1+")
+    generation_id: int = F(INT32, "2+", default=-1)
+    rack_id: str | None = F(STRING, "3+", null="3+", default=None)
+
+
+class ConsumerProtocolAssignment(Message):
+    assigned_partitions: list[TopicPartitions] = F(array(TopicPartitions))
+    user_data: bytes | None = F(BYTES, null="0+", default=None)

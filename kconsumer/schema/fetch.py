@@ -9,118 +9,111 @@ fields for followers, a consumer sends the defaults.
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, F, api, array, struct
+from typing import TYPE_CHECKING
 
-ReplicaState = struct(
-    "ReplicaState",
-    F("replica_id", INT32, "15+", default=-1),
-    F("replica_epoch", INT64, "15+", default=-1),
-)
+from kconsumer.schema.dsl import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, F, Message, api, array
 
-FetchPartition = struct(
-    "FetchPartition",
-    F("partition", INT32),
-    F("current_leader_epoch", INT32, "9+", default=-1),
-    F("fetch_offset", INT64),
-    F("last_fetched_epoch", INT32, "12+", default=-1),
-    F("log_start_offset", INT64, "5+", default=-1),
-    F("partition_max_bytes", INT32),
-    F("replica_directory_id", UUID, "17+", tag=0),
-    F("high_watermark", INT64, "18+", tag=1, default=(1 << 63) - 1),
-)
+if TYPE_CHECKING:
+    from kconsumer._core.wire import Slice
 
-FetchTopic = struct(
-    "FetchTopic",
-    F("topic", STRING, "0-12"),
-    F("topic_id", UUID, "13+"),
-    F("partitions", array(FetchPartition)),
-)
 
-ForgottenTopic = struct(
-    "ForgottenTopic",
-    F("topic", STRING, "7-12"),
-    F("topic_id", UUID, "13+"),
-    F("partitions", array(INT32), "7+"),
-)
+class ReplicaState(Message):
+    replica_id: int = F(INT32, "15+", default=-1)
+    replica_epoch: int = F(INT64, "15+", default=-1)
 
-FetchRequest = struct(
-    "FetchRequest",
-    F("cluster_id", STRING, "12+", tag=0, null="12+", default=None),
-    F("replica_id", INT32, "0-14", default=-1),
-    F("replica_state", ReplicaState, "15+", tag=1),
-    F("max_wait_ms", INT32),
-    F("min_bytes", INT32),
-    F("max_bytes", INT32, "3+", default=(1 << 31) - 1),
-    F("isolation_level", INT8, "4+"),
-    F("session_id", INT32, "7+"),
-    F("session_epoch", INT32, "7+", default=-1),
-    F("topics", array(FetchTopic)),
-    F("forgotten_topics_data", array(ForgottenTopic), "7+"),
-    F("rack_id", STRING, "11+"),
-)
 
-FetchEpochEndOffset = struct(
-    "FetchEpochEndOffset",
-    F("epoch", INT32, "12+", default=-1),
-    F("end_offset", INT64, "12+", default=-1),
-)
+class FetchPartition(Message):
+    partition: int = F(INT32)
+    current_leader_epoch: int = F(INT32, "9+", default=-1)
+    fetch_offset: int = F(INT64)
+    last_fetched_epoch: int = F(INT32, "12+", default=-1)
+    log_start_offset: int = F(INT64, "5+", default=-1)
+    partition_max_bytes: int = F(INT32)
+    replica_directory_id: bytes = F(UUID, "17+", tag=0)
+    high_watermark: int = F(INT64, "18+", tag=1, default=(1 << 63) - 1)
 
-LeaderIdAndEpoch = struct(
-    "LeaderIdAndEpoch",
-    F("leader_id", INT32, "12+", default=-1),
-    F("leader_epoch", INT32, "12+", default=-1),
-)
 
-SnapshotId = struct(
-    "SnapshotId",
-    F("end_offset", INT64, default=-1),
-    F("epoch", INT32, default=-1),
-)
+class FetchTopic(Message):
+    topic: str = F(STRING, "0-12")
+    topic_id: bytes = F(UUID, "13+")
+    partitions: list[FetchPartition] = F(array(FetchPartition))
 
-AbortedTransaction = struct(
-    "AbortedTransaction",
-    F("producer_id", INT64, "4+"),
-    F("first_offset", INT64, "4+"),
-)
 
-FetchPartitionData = struct(
-    "FetchPartitionData",
-    F("partition_index", INT32),
-    F("error_code", INT16),
-    F("high_watermark", INT64),
-    F("last_stable_offset", INT64, "4+", default=-1),
-    F("log_start_offset", INT64, "5+", default=-1),
-    F("diverging_epoch", FetchEpochEndOffset, "12+", tag=0),
-    F("current_leader", LeaderIdAndEpoch, "12+", tag=1),
-    F("snapshot_id", SnapshotId, "12+", tag=2),
-    F("aborted_transactions", array(AbortedTransaction), "4+", null="4+"),
-    F("preferred_read_replica", INT32, "11+", default=-1),
-    F("records", RECORDS, null="0+"),
-)
+class ForgottenTopic(Message):
+    topic: str = F(STRING, "7-12")
+    topic_id: bytes = F(UUID, "13+")
+    partitions: list[int] = F(array(INT32), "7+")
 
-FetchableTopicResponse = struct(
-    "FetchableTopicResponse",
-    F("topic", STRING, "0-12"),
-    F("topic_id", UUID, "13+"),
-    F("partitions", array(FetchPartitionData)),
-)
 
-NodeEndpoint = struct(
-    "NodeEndpoint",
-    F("node_id", INT32, "16+"),
-    F("host", STRING, "16+"),
-    F("port", INT32, "16+"),
-    F("rack", STRING, "16+", null="16+", default=None),
-)
+class FetchRequest(Message):
+    cluster_id: str | None = F(STRING, "12+", tag=0, null="12+", default=None)
+    replica_id: int = F(INT32, "0-14", default=-1)
+    replica_state: ReplicaState | None = F(ReplicaState, "15+", tag=1)
+    max_wait_ms: int = F(INT32)
+    min_bytes: int = F(INT32)
+    max_bytes: int = F(INT32, "3+", default=(1 << 31) - 1)
+    isolation_level: int = F(INT8, "4+")
+    session_id: int = F(INT32, "7+")
+    session_epoch: int = F(INT32, "7+", default=-1)
+    topics: list[FetchTopic] = F(array(FetchTopic))
+    forgotten_topics_data: list[ForgottenTopic] = F(array(ForgottenTopic), "7+")
+    rack_id: str = F(STRING, "11+")
 
-FetchResponse = struct(
-    "FetchResponse",
-    F("throttle_time_ms", INT32, "1+"),
-    F("error_code", INT16, "7+"),
-    F("session_id", INT32, "7+"),
-    F("responses", array(FetchableTopicResponse)),
-    F("node_endpoints", array(NodeEndpoint), "16+", tag=0),
-)
+
+class FetchEpochEndOffset(Message):
+    epoch: int = F(INT32, "12+", default=-1)
+    end_offset: int = F(INT64, "12+", default=-1)
+
+
+class LeaderIdAndEpoch(Message):
+    leader_id: int = F(INT32, "12+", default=-1)
+    leader_epoch: int = F(INT32, "12+", default=-1)
+
+
+class SnapshotId(Message):
+    end_offset: int = F(INT64, default=-1)
+    epoch: int = F(INT32, default=-1)
+
+
+class AbortedTransaction(Message):
+    producer_id: int = F(INT64, "4+")
+    first_offset: int = F(INT64, "4+")
+
+
+class FetchPartitionData(Message):
+    partition_index: int = F(INT32)
+    error_code: int = F(INT16)
+    high_watermark: int = F(INT64)
+    last_stable_offset: int = F(INT64, "4+", default=-1)
+    log_start_offset: int = F(INT64, "5+", default=-1)
+    diverging_epoch: FetchEpochEndOffset | None = F(FetchEpochEndOffset, "12+", tag=0)
+    current_leader: LeaderIdAndEpoch | None = F(LeaderIdAndEpoch, "12+", tag=1)
+    snapshot_id: SnapshotId | None = F(SnapshotId, "12+", tag=2)
+    aborted_transactions: list[AbortedTransaction] | None = F(array(AbortedTransaction), "4+", null="4+")
+    preferred_read_replica: int = F(INT32, "11+", default=-1)
+    records: Slice | bytes | None = F(RECORDS, null="0+")
+
+
+class FetchableTopicResponse(Message):
+    topic: str = F(STRING, "0-12")
+    topic_id: bytes = F(UUID, "13+")
+    partitions: list[FetchPartitionData] = F(array(FetchPartitionData))
+
+
+class NodeEndpoint(Message):
+    node_id: int = F(INT32, "16+")
+    host: str = F(STRING, "16+")
+    port: int = F(INT32, "16+")
+    rack: str | None = F(STRING, "16+", null="16+", default=None)
+
+
+class FetchResponse(Message):
+    throttle_time_ms: int = F(INT32, "1+")
+    error_code: int = F(INT16, "7+")
+    session_id: int = F(INT32, "7+")
+    responses: list[FetchableTopicResponse] = F(array(FetchableTopicResponse))
+    node_endpoints: list[NodeEndpoint] = F(array(NodeEndpoint), "16+", tag=0)
+
 
 FETCH = api(
     "Fetch",

@@ -5,22 +5,23 @@ Only `kconsumer.testing` uses OffsetDelete.
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import INT16, INT32, STRING, F, api, array, struct
+from kconsumer.schema.dsl import INT16, INT32, STRING, F, Message, api, array
 
-DeleteGroupsRequest = struct("DeleteGroupsRequest", F("groups_names", array(STRING)))
 
-DeletableGroupResult = struct(
-    "DeletableGroupResult",
-    F("group_id", STRING),
-    F("error_code", INT16),
-    F("error_message", STRING, "3+", null="3+", default=None),
-)
+class DeleteGroupsRequest(Message):
+    groups_names: list[str] = F(array(STRING))
 
-DeleteGroupsResponse = struct(
-    "DeleteGroupsResponse",
-    F("throttle_time_ms", INT32),
-    F("results", array(DeletableGroupResult)),
-)
+
+class DeletableGroupResult(Message):
+    group_id: str = F(STRING)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, "3+", null="3+", default=None)
+
+
+class DeleteGroupsResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    results: list[DeletableGroupResult] = F(array(DeletableGroupResult))
+
 
 DELETE_GROUPS = api(
     "DeleteGroups",
@@ -32,38 +33,36 @@ DELETE_GROUPS = api(
     response=DeleteGroupsResponse,
 )
 
-OffsetDeleteRequestPartition = struct("OffsetDeleteRequestPartition", F("partition_index", INT32))
 
-OffsetDeleteRequestTopic = struct(
-    "OffsetDeleteRequestTopic",
-    F("name", STRING),
-    F("partitions", array(OffsetDeleteRequestPartition)),
-)
+class OffsetDeleteRequestPartition(Message):
+    partition_index: int = F(INT32)
 
-OffsetDeleteRequest = struct(
-    "OffsetDeleteRequest",
-    F("group_id", STRING),
-    F("topics", array(OffsetDeleteRequestTopic)),
-)
 
-OffsetDeleteResponsePartition = struct(
-    "OffsetDeleteResponsePartition",
-    F("partition_index", INT32),
-    F("error_code", INT16),
-)
+class OffsetDeleteRequestTopic(Message):
+    name: str = F(STRING)
+    partitions: list[OffsetDeleteRequestPartition] = F(array(OffsetDeleteRequestPartition))
 
-OffsetDeleteResponseTopic = struct(
-    "OffsetDeleteResponseTopic",
-    F("name", STRING),
-    F("partitions", array(OffsetDeleteResponsePartition)),
-)
 
-OffsetDeleteResponse = struct(
-    "OffsetDeleteResponse",
-    F("error_code", INT16),
-    F("throttle_time_ms", INT32),
-    F("topics", array(OffsetDeleteResponseTopic)),
-)
+class OffsetDeleteRequest(Message):
+    group_id: str = F(STRING)
+    topics: list[OffsetDeleteRequestTopic] = F(array(OffsetDeleteRequestTopic))
+
+
+class OffsetDeleteResponsePartition(Message):
+    partition_index: int = F(INT32)
+    error_code: int = F(INT16)
+
+
+class OffsetDeleteResponseTopic(Message):
+    name: str = F(STRING)
+    partitions: list[OffsetDeleteResponsePartition] = F(array(OffsetDeleteResponsePartition))
+
+
+class OffsetDeleteResponse(Message):
+    error_code: int = F(INT16)
+    throttle_time_ms: int = F(INT32)
+    topics: list[OffsetDeleteResponseTopic] = F(array(OffsetDeleteResponseTopic))
+
 
 OFFSET_DELETE = api(
     "OffsetDelete",

@@ -5,51 +5,47 @@ They are ApiVersions, Metadata and FindCoordinator.
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, F, api, array, struct
+from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, F, Message, api, array
 
 # --- ApiVersions --------------------------------------------------------------------------------------------
 # The first request on every connection. v3 adds the name of the client software (KIP-511) and the broker's features
 # (KIP-584), v4 features whose minimum version is 0, v5 the cluster and broker id that the client expects (KIP-1242).
 
-ApiVersionsRequest = struct(
-    "ApiVersionsRequest",
-    F("client_software_name", STRING, "3+"),
-    F("client_software_version", STRING, "3+"),
-    F("cluster_id", STRING, "5+", null="5+", default=None),
-    F("node_id", INT32, "5+", default=-1),
-)
 
-ApiVersion = struct(
-    "ApiVersion",
-    F("api_key", INT16),
-    F("min_version", INT16),
-    F("max_version", INT16),
-)
+class ApiVersionsRequest(Message):
+    client_software_name: str = F(STRING, "3+")
+    client_software_version: str = F(STRING, "3+")
+    cluster_id: str | None = F(STRING, "5+", null="5+", default=None)
+    node_id: int = F(INT32, "5+", default=-1)
 
-SupportedFeatureKey = struct(
-    "SupportedFeatureKey",
-    F("name", STRING, "3+"),
-    F("min_version", INT16, "3+"),
-    F("max_version", INT16, "3+"),
-)
 
-FinalizedFeatureKey = struct(
-    "FinalizedFeatureKey",
-    F("name", STRING, "3+"),
-    F("max_version_level", INT16, "3+"),
-    F("min_version_level", INT16, "3+"),
-)
+class ApiVersion(Message):
+    api_key: int = F(INT16)
+    min_version: int = F(INT16)
+    max_version: int = F(INT16)
 
-ApiVersionsResponse = struct(
-    "ApiVersionsResponse",
-    F("error_code", INT16),
-    F("api_keys", array(ApiVersion)),
-    F("throttle_time_ms", INT32, "1+"),
-    F("supported_features", array(SupportedFeatureKey), "3+", tag=0),
-    F("finalized_features_epoch", INT64, "3+", tag=1, default=-1),
-    F("finalized_features", array(FinalizedFeatureKey), "3+", tag=2),
-    F("zk_migration_ready", BOOL, "3+", tag=3),
-)
+
+class SupportedFeatureKey(Message):
+    name: str = F(STRING, "3+")
+    min_version: int = F(INT16, "3+")
+    max_version: int = F(INT16, "3+")
+
+
+class FinalizedFeatureKey(Message):
+    name: str = F(STRING, "3+")
+    max_version_level: int = F(INT16, "3+")
+    min_version_level: int = F(INT16, "3+")
+
+
+class ApiVersionsResponse(Message):
+    error_code: int = F(INT16)
+    api_keys: list[ApiVersion] = F(array(ApiVersion))
+    throttle_time_ms: int = F(INT32, "1+")
+    supported_features: list[SupportedFeatureKey] = F(array(SupportedFeatureKey), "3+", tag=0)
+    finalized_features_epoch: int = F(INT64, "3+", tag=1, default=-1)
+    finalized_features: list[FinalizedFeatureKey] = F(array(FinalizedFeatureKey), "3+", tag=2)
+    zk_migration_ready: bool = F(BOOL, "3+", tag=3)
+
 
 API_VERSIONS = api(
     "ApiVersions",
@@ -68,59 +64,54 @@ API_VERSIONS = api(
 
 NO_AUTHORIZED_OPERATIONS = -(1 << 31)  # the value if they were not requested
 
-MetadataRequestTopic = struct(
-    "MetadataRequestTopic",
-    F("topic_id", UUID, "10+"),
-    F("name", STRING, null="10+"),
-)
 
-MetadataRequest = struct(
-    "MetadataRequest",
-    F("topics", array(MetadataRequestTopic), null="1+"),
-    F("allow_auto_topic_creation", BOOL, "4+", default=True),
-    F("include_cluster_authorized_operations", BOOL, "8-10"),
-    F("include_topic_authorized_operations", BOOL, "8+"),
-)
+class MetadataRequestTopic(Message):
+    topic_id: bytes = F(UUID, "10+")
+    name: str | None = F(STRING, null="10+")
 
-MetadataResponseBroker = struct(
-    "MetadataResponseBroker",
-    F("node_id", INT32),
-    F("host", STRING),
-    F("port", INT32),
-    F("rack", STRING, "1+", null="1+", default=None),
-)
 
-MetadataResponsePartition = struct(
-    "MetadataResponsePartition",
-    F("error_code", INT16),
-    F("partition_index", INT32),
-    F("leader_id", INT32),
-    F("leader_epoch", INT32, "7+", default=-1),
-    F("replica_nodes", array(INT32)),
-    F("isr_nodes", array(INT32)),
-    F("offline_replicas", array(INT32), "5+"),
-)
+class MetadataRequest(Message):
+    topics: list[MetadataRequestTopic] | None = F(array(MetadataRequestTopic), null="1+")
+    allow_auto_topic_creation: bool = F(BOOL, "4+", default=True)
+    include_cluster_authorized_operations: bool = F(BOOL, "8-10")
+    include_topic_authorized_operations: bool = F(BOOL, "8+")
 
-MetadataResponseTopic = struct(
-    "MetadataResponseTopic",
-    F("error_code", INT16),
-    F("name", STRING, null="12+"),
-    F("topic_id", UUID, "10+"),
-    F("is_internal", BOOL, "1+"),
-    F("partitions", array(MetadataResponsePartition)),
-    F("topic_authorized_operations", INT32, "8+", default=NO_AUTHORIZED_OPERATIONS),
-)
 
-MetadataResponse = struct(
-    "MetadataResponse",
-    F("throttle_time_ms", INT32, "3+"),
-    F("brokers", array(MetadataResponseBroker)),
-    F("cluster_id", STRING, "2+", null="2+", default=None),
-    F("controller_id", INT32, "1+", default=-1),
-    F("topics", array(MetadataResponseTopic)),
-    F("cluster_authorized_operations", INT32, "8-10", default=NO_AUTHORIZED_OPERATIONS),
-    F("error_code", INT16, "13+"),
-)
+class MetadataResponseBroker(Message):
+    node_id: int = F(INT32)
+    host: str = F(STRING)
+    port: int = F(INT32)
+    rack: str | None = F(STRING, "1+", null="1+", default=None)
+
+
+class MetadataResponsePartition(Message):
+    error_code: int = F(INT16)
+    partition_index: int = F(INT32)
+    leader_id: int = F(INT32)
+    leader_epoch: int = F(INT32, "7+", default=-1)
+    replica_nodes: list[int] = F(array(INT32))
+    isr_nodes: list[int] = F(array(INT32))
+    offline_replicas: list[int] = F(array(INT32), "5+")
+
+
+class MetadataResponseTopic(Message):
+    error_code: int = F(INT16)
+    name: str | None = F(STRING, null="12+")
+    topic_id: bytes = F(UUID, "10+")
+    is_internal: bool = F(BOOL, "1+")
+    partitions: list[MetadataResponsePartition] = F(array(MetadataResponsePartition))
+    topic_authorized_operations: int = F(INT32, "8+", default=NO_AUTHORIZED_OPERATIONS)
+
+
+class MetadataResponse(Message):
+    throttle_time_ms: int = F(INT32, "3+")
+    brokers: list[MetadataResponseBroker] = F(array(MetadataResponseBroker))
+    cluster_id: str | None = F(STRING, "2+", null="2+", default=None)
+    controller_id: int = F(INT32, "1+", default=-1)
+    topics: list[MetadataResponseTopic] = F(array(MetadataResponseTopic))
+    cluster_authorized_operations: int = F(INT32, "8-10", default=NO_AUTHORIZED_OPERATIONS)
+    error_code: int = F(INT16, "13+")
+
 
 METADATA = api(
     "Metadata",
@@ -136,33 +127,31 @@ METADATA = api(
 # key_type 0 is a group, 1 a transactional id, 2 a share partition (since v6). Since v4 the request contains a list of
 # keys, and the response a list of coordinators, each with its own error (KIP-699). v5 adds an error for transactions.
 
-FindCoordinatorRequest = struct(
-    "FindCoordinatorRequest",
-    F("key", STRING, "0-3"),
-    F("key_type", INT8, "1+"),
-    F("coordinator_keys", array(STRING), "4+"),
-)
 
-Coordinator = struct(
-    "Coordinator",
-    F("key", STRING, "4+"),
-    F("node_id", INT32, "4+"),
-    F("host", STRING, "4+"),
-    F("port", INT32, "4+"),
-    F("error_code", INT16, "4+"),
-    F("error_message", STRING, "4+", null="4+"),
-)
+class FindCoordinatorRequest(Message):
+    key: str = F(STRING, "0-3")
+    key_type: int = F(INT8, "1+")
+    coordinator_keys: list[str] = F(array(STRING), "4+")
 
-FindCoordinatorResponse = struct(
-    "FindCoordinatorResponse",
-    F("throttle_time_ms", INT32, "1+"),
-    F("error_code", INT16, "0-3"),
-    F("error_message", STRING, "1-3", null="1-3"),
-    F("node_id", INT32, "0-3"),
-    F("host", STRING, "0-3"),
-    F("port", INT32, "0-3"),
-    F("coordinators", array(Coordinator), "4+"),
-)
+
+class Coordinator(Message):
+    key: str = F(STRING, "4+")
+    node_id: int = F(INT32, "4+")
+    host: str = F(STRING, "4+")
+    port: int = F(INT32, "4+")
+    error_code: int = F(INT16, "4+")
+    error_message: str | None = F(STRING, "4+", null="4+")
+
+
+class FindCoordinatorResponse(Message):
+    throttle_time_ms: int = F(INT32, "1+")
+    error_code: int = F(INT16, "0-3")
+    error_message: str | None = F(STRING, "1-3", null="1-3")
+    node_id: int = F(INT32, "0-3")
+    host: str = F(STRING, "0-3")
+    port: int = F(INT32, "0-3")
+    coordinators: list[Coordinator] = F(array(Coordinator), "4+")
+
 
 FIND_COORDINATOR = api(
     "FindCoordinator",

@@ -5,56 +5,51 @@ They are OffsetCommit and OffsetFetch for groups, and ListOffsets and OffsetForL
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, F, api, array, struct
+from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, F, Message, api, array
 
 # --- OffsetCommit -------------------------------------------------------------------------------------------
 # Until v4 the client could set retention_time_ms (-1: the broker's setting). v6 adds the leader epoch (KIP-320), v7
 # static membership (KIP-345). Since v9, members that use the protocol of KIP-848 send this request, too, with their
 # member epoch in generation_id_or_member_epoch. v10 has topic ids in place of names.
 
-OffsetCommitRequestPartition = struct(
-    "OffsetCommitRequestPartition",
-    F("partition_index", INT32),
-    F("committed_offset", INT64),
-    F("committed_leader_epoch", INT32, "6+", default=-1),
-    F("committed_metadata", STRING, null="0+"),
-)
 
-OffsetCommitRequestTopic = struct(
-    "OffsetCommitRequestTopic",
-    F("name", STRING, "0-9"),
-    F("topic_id", UUID, "10+"),
-    F("partitions", array(OffsetCommitRequestPartition)),
-)
+class OffsetCommitRequestPartition(Message):
+    partition_index: int = F(INT32)
+    committed_offset: int = F(INT64)
+    committed_leader_epoch: int = F(INT32, "6+", default=-1)
+    committed_metadata: str | None = F(STRING, null="0+")
 
-OffsetCommitRequest = struct(
-    "OffsetCommitRequest",
-    F("group_id", STRING),
-    F("generation_id_or_member_epoch", INT32, "1+", default=-1),
-    F("member_id", STRING, "1+"),
-    F("group_instance_id", STRING, "7+", null="7+", default=None),
-    F("retention_time_ms", INT64, "2-4", default=-1),
-    F("topics", array(OffsetCommitRequestTopic)),
-)
 
-OffsetCommitResponsePartition = struct(
-    "OffsetCommitResponsePartition",
-    F("partition_index", INT32),
-    F("error_code", INT16),
-)
+class OffsetCommitRequestTopic(Message):
+    name: str = F(STRING, "0-9")
+    topic_id: bytes = F(UUID, "10+")
+    partitions: list[OffsetCommitRequestPartition] = F(array(OffsetCommitRequestPartition))
 
-OffsetCommitResponseTopic = struct(
-    "OffsetCommitResponseTopic",
-    F("name", STRING, "0-9"),
-    F("topic_id", UUID, "10+"),
-    F("partitions", array(OffsetCommitResponsePartition)),
-)
 
-OffsetCommitResponse = struct(
-    "OffsetCommitResponse",
-    F("throttle_time_ms", INT32, "3+"),
-    F("topics", array(OffsetCommitResponseTopic)),
-)
+class OffsetCommitRequest(Message):
+    group_id: str = F(STRING)
+    generation_id_or_member_epoch: int = F(INT32, "1+", default=-1)
+    member_id: str = F(STRING, "1+")
+    group_instance_id: str | None = F(STRING, "7+", null="7+", default=None)
+    retention_time_ms: int = F(INT64, "2-4", default=-1)
+    topics: list[OffsetCommitRequestTopic] = F(array(OffsetCommitRequestTopic))
+
+
+class OffsetCommitResponsePartition(Message):
+    partition_index: int = F(INT32)
+    error_code: int = F(INT16)
+
+
+class OffsetCommitResponseTopic(Message):
+    name: str = F(STRING, "0-9")
+    topic_id: bytes = F(UUID, "10+")
+    partitions: list[OffsetCommitResponsePartition] = F(array(OffsetCommitResponsePartition))
+
+
+class OffsetCommitResponse(Message):
+    throttle_time_ms: int = F(INT32, "3+")
+    topics: list[OffsetCommitResponseTopic] = F(array(OffsetCommitResponseTopic))
+
 
 OFFSET_COMMIT = api(
     "OffsetCommit",
@@ -71,80 +66,71 @@ OFFSET_COMMIT = api(
 # transactions (KIP-447). Since v8, request and response contain lists of groups (KIP-709). v9 adds member id and member
 # epoch (KIP-848). v10 has topic ids in place of names.
 
-OffsetFetchRequestTopic = struct(
-    "OffsetFetchRequestTopic",
-    F("name", STRING, "0-7"),
-    F("partition_indexes", array(INT32), "0-7"),
-)
 
-OffsetFetchRequestTopics = struct(
-    "OffsetFetchRequestTopics",
-    F("name", STRING, "8-9"),
-    F("topic_id", UUID, "10+"),
-    F("partition_indexes", array(INT32), "8+"),
-)
+class OffsetFetchRequestTopic(Message):
+    name: str = F(STRING, "0-7")
+    partition_indexes: list[int] = F(array(INT32), "0-7")
 
-OffsetFetchRequestGroup = struct(
-    "OffsetFetchRequestGroup",
-    F("group_id", STRING, "8+"),
-    F("member_id", STRING, "9+", null="9+", default=None),
-    F("member_epoch", INT32, "9+", default=-1),
-    F("topics", array(OffsetFetchRequestTopics), "8+", null="8+"),
-)
 
-OffsetFetchRequest = struct(
-    "OffsetFetchRequest",
-    F("group_id", STRING, "0-7"),
-    F("topics", array(OffsetFetchRequestTopic), "0-7", null="2-7"),
-    F("groups", array(OffsetFetchRequestGroup), "8+"),
-    F("require_stable", BOOL, "7+"),
-)
+class OffsetFetchRequestTopics(Message):
+    name: str = F(STRING, "8-9")
+    topic_id: bytes = F(UUID, "10+")
+    partition_indexes: list[int] = F(array(INT32), "8+")
 
-OffsetFetchResponsePartition = struct(
-    "OffsetFetchResponsePartition",
-    F("partition_index", INT32, "0-7"),
-    F("committed_offset", INT64, "0-7"),
-    F("committed_leader_epoch", INT32, "5-7", default=-1),
-    F("metadata", STRING, "0-7", null="0-7"),
-    F("error_code", INT16, "0-7"),
-)
 
-OffsetFetchResponseTopic = struct(
-    "OffsetFetchResponseTopic",
-    F("name", STRING, "0-7"),
-    F("partitions", array(OffsetFetchResponsePartition), "0-7"),
-)
+class OffsetFetchRequestGroup(Message):
+    group_id: str = F(STRING, "8+")
+    member_id: str | None = F(STRING, "9+", null="9+", default=None)
+    member_epoch: int = F(INT32, "9+", default=-1)
+    topics: list[OffsetFetchRequestTopics] | None = F(array(OffsetFetchRequestTopics), "8+", null="8+")
 
-OffsetFetchResponsePartitions = struct(
-    "OffsetFetchResponsePartitions",
-    F("partition_index", INT32, "8+"),
-    F("committed_offset", INT64, "8+"),
-    F("committed_leader_epoch", INT32, "8+", default=-1),
-    F("metadata", STRING, "8+", null="8+"),
-    F("error_code", INT16, "8+"),
-)
 
-OffsetFetchResponseTopics = struct(
-    "OffsetFetchResponseTopics",
-    F("name", STRING, "8-9"),
-    F("topic_id", UUID, "10+"),
-    F("partitions", array(OffsetFetchResponsePartitions), "8+"),
-)
+class OffsetFetchRequest(Message):
+    group_id: str = F(STRING, "0-7")
+    topics: list[OffsetFetchRequestTopic] | None = F(array(OffsetFetchRequestTopic), "0-7", null="2-7")
+    groups: list[OffsetFetchRequestGroup] = F(array(OffsetFetchRequestGroup), "8+")
+    require_stable: bool = F(BOOL, "7+")
 
-OffsetFetchResponseGroup = struct(
-    "OffsetFetchResponseGroup",
-    F("group_id", STRING, "8+"),
-    F("topics", array(OffsetFetchResponseTopics), "8+"),
-    F("error_code", INT16, "8+"),
-)
 
-OffsetFetchResponse = struct(
-    "OffsetFetchResponse",
-    F("throttle_time_ms", INT32, "3+"),
-    F("topics", array(OffsetFetchResponseTopic), "0-7"),
-    F("error_code", INT16, "2-7"),
-    F("groups", array(OffsetFetchResponseGroup), "8+"),
-)
+class OffsetFetchResponsePartition(Message):
+    partition_index: int = F(INT32, "0-7")
+    committed_offset: int = F(INT64, "0-7")
+    committed_leader_epoch: int = F(INT32, "5-7", default=-1)
+    metadata: str | None = F(STRING, "0-7", null="0-7")
+    error_code: int = F(INT16, "0-7")
+
+
+class OffsetFetchResponseTopic(Message):
+    name: str = F(STRING, "0-7")
+    partitions: list[OffsetFetchResponsePartition] = F(array(OffsetFetchResponsePartition), "0-7")
+
+
+class OffsetFetchResponsePartitions(Message):
+    partition_index: int = F(INT32, "8+")
+    committed_offset: int = F(INT64, "8+")
+    committed_leader_epoch: int = F(INT32, "8+", default=-1)
+    metadata: str | None = F(STRING, "8+", null="8+")
+    error_code: int = F(INT16, "8+")
+
+
+class OffsetFetchResponseTopics(Message):
+    name: str = F(STRING, "8-9")
+    topic_id: bytes = F(UUID, "10+")
+    partitions: list[OffsetFetchResponsePartitions] = F(array(OffsetFetchResponsePartitions), "8+")
+
+
+class OffsetFetchResponseGroup(Message):
+    group_id: str = F(STRING, "8+")
+    topics: list[OffsetFetchResponseTopics] = F(array(OffsetFetchResponseTopics), "8+")
+    error_code: int = F(INT16, "8+")
+
+
+class OffsetFetchResponse(Message):
+    throttle_time_ms: int = F(INT32, "3+")
+    topics: list[OffsetFetchResponseTopic] = F(array(OffsetFetchResponseTopic), "0-7")
+    error_code: int = F(INT16, "2-7")
+    groups: list[OffsetFetchResponseGroup] = F(array(OffsetFetchResponseGroup), "8+")
+
 
 OFFSET_FETCH = api(
     "OffsetFetch",
@@ -161,47 +147,42 @@ OFFSET_FETCH = api(
 # latest tiered, -6 (v11) earliest not yet tiered. v2 adds the isolation level, v4 the leader epoch to request and
 # response (KIP-320), v10 a timeout for lookups in tiered storage (KIP-1075).
 
-ListOffsetsPartition = struct(
-    "ListOffsetsPartition",
-    F("partition_index", INT32),
-    F("current_leader_epoch", INT32, "4+", default=-1),
-    F("timestamp", INT64),
-)
 
-ListOffsetsTopic = struct(
-    "ListOffsetsTopic",
-    F("name", STRING),
-    F("partitions", array(ListOffsetsPartition)),
-)
+class ListOffsetsPartition(Message):
+    partition_index: int = F(INT32)
+    current_leader_epoch: int = F(INT32, "4+", default=-1)
+    timestamp: int = F(INT64)
 
-ListOffsetsRequest = struct(
-    "ListOffsetsRequest",
-    F("replica_id", INT32, default=-1),  # -1 means a consumer; Kafka's default of 0 is the id of a broker
-    F("isolation_level", INT8, "2+"),
-    F("topics", array(ListOffsetsTopic)),
-    F("timeout_ms", INT32, "10+"),
-)
 
-ListOffsetsPartitionResponse = struct(
-    "ListOffsetsPartitionResponse",
-    F("partition_index", INT32),
-    F("error_code", INT16),
-    F("timestamp", INT64, "1+", default=-1),
-    F("offset", INT64, "1+", default=-1),
-    F("leader_epoch", INT32, "4+", default=-1),
-)
+class ListOffsetsTopic(Message):
+    name: str = F(STRING)
+    partitions: list[ListOffsetsPartition] = F(array(ListOffsetsPartition))
 
-ListOffsetsTopicResponse = struct(
-    "ListOffsetsTopicResponse",
-    F("name", STRING),
-    F("partitions", array(ListOffsetsPartitionResponse)),
-)
 
-ListOffsetsResponse = struct(
-    "ListOffsetsResponse",
-    F("throttle_time_ms", INT32, "2+"),
-    F("topics", array(ListOffsetsTopicResponse)),
-)
+class ListOffsetsRequest(Message):
+    replica_id: int = F(INT32, default=-1)  # -1 means a consumer; Kafka's default of 0 is the id of a broker
+    isolation_level: int = F(INT8, "2+")
+    topics: list[ListOffsetsTopic] = F(array(ListOffsetsTopic))
+    timeout_ms: int = F(INT32, "10+")
+
+
+class ListOffsetsPartitionResponse(Message):
+    partition_index: int = F(INT32)
+    error_code: int = F(INT16)
+    timestamp: int = F(INT64, "1+", default=-1)
+    offset: int = F(INT64, "1+", default=-1)
+    leader_epoch: int = F(INT32, "4+", default=-1)
+
+
+class ListOffsetsTopicResponse(Message):
+    name: str = F(STRING)
+    partitions: list[ListOffsetsPartitionResponse] = F(array(ListOffsetsPartitionResponse))
+
+
+class ListOffsetsResponse(Message):
+    throttle_time_ms: int = F(INT32, "2+")
+    topics: list[ListOffsetsTopicResponse] = F(array(ListOffsetsTopicResponse))
+
 
 LIST_OFFSETS = api(
     "ListOffsets",
@@ -217,44 +198,39 @@ LIST_OFFSETS = api(
 # Returns the end offset of a leader epoch. With it, consumers detect that the log was truncated below their position
 # (KIP-320). v2 requires a permission for the cluster, so consumers use v3 and newer.
 
-OffsetForLeaderPartition = struct(
-    "OffsetForLeaderPartition",
-    F("partition", INT32),
-    F("current_leader_epoch", INT32, "2+", default=-1),
-    F("leader_epoch", INT32),
-)
 
-OffsetForLeaderTopic = struct(
-    "OffsetForLeaderTopic",
-    F("topic", STRING),
-    F("partitions", array(OffsetForLeaderPartition)),
-)
+class OffsetForLeaderPartition(Message):
+    partition: int = F(INT32)
+    current_leader_epoch: int = F(INT32, "2+", default=-1)
+    leader_epoch: int = F(INT32)
 
-OffsetForLeaderEpochRequest = struct(
-    "OffsetForLeaderEpochRequest",
-    F("replica_id", INT32, "3+", default=-1),  # -1 means a consumer; Kafka's default of -2 is for debugging
-    F("topics", array(OffsetForLeaderTopic)),
-)
 
-EpochEndOffset = struct(
-    "EpochEndOffset",
-    F("error_code", INT16),
-    F("partition", INT32),
-    F("leader_epoch", INT32, "1+", default=-1),
-    F("end_offset", INT64, default=-1),
-)
+class OffsetForLeaderTopic(Message):
+    topic: str = F(STRING)
+    partitions: list[OffsetForLeaderPartition] = F(array(OffsetForLeaderPartition))
 
-OffsetForLeaderTopicResult = struct(
-    "OffsetForLeaderTopicResult",
-    F("topic", STRING),
-    F("partitions", array(EpochEndOffset)),
-)
 
-OffsetForLeaderEpochResponse = struct(
-    "OffsetForLeaderEpochResponse",
-    F("throttle_time_ms", INT32, "2+"),
-    F("topics", array(OffsetForLeaderTopicResult)),
-)
+class OffsetForLeaderEpochRequest(Message):
+    replica_id: int = F(INT32, "3+", default=-1)  # -1 means a consumer; Kafka's default of -2 is for debugging
+    topics: list[OffsetForLeaderTopic] = F(array(OffsetForLeaderTopic))
+
+
+class EpochEndOffset(Message):
+    error_code: int = F(INT16)
+    partition: int = F(INT32)
+    leader_epoch: int = F(INT32, "1+", default=-1)
+    end_offset: int = F(INT64, default=-1)
+
+
+class OffsetForLeaderTopicResult(Message):
+    topic: str = F(STRING)
+    partitions: list[EpochEndOffset] = F(array(EpochEndOffset))
+
+
+class OffsetForLeaderEpochResponse(Message):
+    throttle_time_ms: int = F(INT32, "2+")
+    topics: list[OffsetForLeaderTopicResult] = F(array(OffsetForLeaderTopicResult))
+
 
 OFFSET_FOR_LEADER_EPOCH = api(
     "OffsetForLeaderEpoch",

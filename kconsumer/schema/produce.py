@@ -6,74 +6,71 @@ producer needs no AddPartitionsToTxn (KIP-890). v13 has topic ids in place of na
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import INT16, INT32, INT64, RECORDS, STRING, UUID, F, api, array, struct
+from typing import TYPE_CHECKING
 
-PartitionProduceData = struct(
-    "PartitionProduceData",
-    F("index", INT32),
-    F("records", RECORDS, null="0+"),
-)
+from kconsumer.schema.dsl import INT16, INT32, INT64, RECORDS, STRING, UUID, F, Message, api, array
 
-TopicProduceData = struct(
-    "TopicProduceData",
-    F("name", STRING, "0-12"),
-    F("topic_id", UUID, "13+"),
-    F("partition_data", array(PartitionProduceData)),
-)
+if TYPE_CHECKING:
+    from kconsumer._core.wire import Slice
 
-ProduceRequest = struct(
-    "ProduceRequest",
-    F("transactional_id", STRING, "3+", null="3+", default=None),
-    F("acks", INT16),
-    F("timeout_ms", INT32),
-    F("topic_data", array(TopicProduceData)),
-)
 
-BatchIndexAndErrorMessage = struct(
-    "BatchIndexAndErrorMessage",
-    F("batch_index", INT32, "8+"),
-    F("batch_index_error_message", STRING, "8+", null="8+", default=None),
-)
+class PartitionProduceData(Message):
+    index: int = F(INT32)
+    records: Slice | bytes | None = F(RECORDS, null="0+")
 
-ProduceLeaderIdAndEpoch = struct(
-    "ProduceLeaderIdAndEpoch",
-    F("leader_id", INT32, "10+", default=-1),
-    F("leader_epoch", INT32, "10+", default=-1),
-)
 
-PartitionProduceResponse = struct(
-    "PartitionProduceResponse",
-    F("index", INT32),
-    F("error_code", INT16),
-    F("base_offset", INT64),
-    F("log_append_time_ms", INT64, "2+", default=-1),
-    F("log_start_offset", INT64, "5+", default=-1),
-    F("record_errors", array(BatchIndexAndErrorMessage), "8+"),
-    F("error_message", STRING, "8+", null="8+", default=None),
-    F("current_leader", ProduceLeaderIdAndEpoch, "10+", tag=0),
-)
+class TopicProduceData(Message):
+    name: str = F(STRING, "0-12")
+    topic_id: bytes = F(UUID, "13+")
+    partition_data: list[PartitionProduceData] = F(array(PartitionProduceData))
 
-TopicProduceResponse = struct(
-    "TopicProduceResponse",
-    F("name", STRING, "0-12"),
-    F("topic_id", UUID, "13+"),
-    F("partition_responses", array(PartitionProduceResponse)),
-)
 
-ProduceNodeEndpoint = struct(
-    "ProduceNodeEndpoint",
-    F("node_id", INT32, "10+"),
-    F("host", STRING, "10+"),
-    F("port", INT32, "10+"),
-    F("rack", STRING, "10+", null="10+", default=None),
-)
+class ProduceRequest(Message):
+    transactional_id: str | None = F(STRING, "3+", null="3+", default=None)
+    acks: int = F(INT16)
+    timeout_ms: int = F(INT32)
+    topic_data: list[TopicProduceData] = F(array(TopicProduceData))
 
-ProduceResponse = struct(
-    "ProduceResponse",
-    F("responses", array(TopicProduceResponse)),
-    F("throttle_time_ms", INT32, "1+"),
-    F("node_endpoints", array(ProduceNodeEndpoint), "10+", tag=0),
-)
+
+class BatchIndexAndErrorMessage(Message):
+    batch_index: int = F(INT32, "8+")
+    batch_index_error_message: str | None = F(STRING, "8+", null="8+", default=None)
+
+
+class ProduceLeaderIdAndEpoch(Message):
+    leader_id: int = F(INT32, "10+", default=-1)
+    leader_epoch: int = F(INT32, "10+", default=-1)
+
+
+class PartitionProduceResponse(Message):
+    index: int = F(INT32)
+    error_code: int = F(INT16)
+    base_offset: int = F(INT64)
+    log_append_time_ms: int = F(INT64, "2+", default=-1)
+    log_start_offset: int = F(INT64, "5+", default=-1)
+    record_errors: list[BatchIndexAndErrorMessage] = F(array(BatchIndexAndErrorMessage), "8+")
+    error_message: str | None = F(STRING, "8+", null="8+", default=None)
+    current_leader: ProduceLeaderIdAndEpoch | None = F(ProduceLeaderIdAndEpoch, "10+", tag=0)
+
+
+class TopicProduceResponse(Message):
+    name: str = F(STRING, "0-12")
+    topic_id: bytes = F(UUID, "13+")
+    partition_responses: list[PartitionProduceResponse] = F(array(PartitionProduceResponse))
+
+
+class ProduceNodeEndpoint(Message):
+    node_id: int = F(INT32, "10+")
+    host: str = F(STRING, "10+")
+    port: int = F(INT32, "10+")
+    rack: str | None = F(STRING, "10+", null="10+", default=None)
+
+
+class ProduceResponse(Message):
+    responses: list[TopicProduceResponse] = F(array(TopicProduceResponse))
+    throttle_time_ms: int = F(INT32, "1+")
+    node_endpoints: list[ProduceNodeEndpoint] = F(array(ProduceNodeEndpoint), "10+", tag=0)
+
 
 PRODUCE = api(
     "Produce",

@@ -5,15 +5,17 @@ SaslHandshake has no flexible version. SaslAuthenticate v1 adds the lifetime of 
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BYTES, INT16, INT64, STRING, F, api, array, struct
+from kconsumer.schema.dsl import BYTES, INT16, INT64, STRING, F, Message, api, array
 
-SaslHandshakeRequest = struct("SaslHandshakeRequest", F("mechanism", STRING))
 
-SaslHandshakeResponse = struct(
-    "SaslHandshakeResponse",
-    F("error_code", INT16),
-    F("mechanisms", array(STRING)),
-)
+class SaslHandshakeRequest(Message):
+    mechanism: str = F(STRING)
+
+
+class SaslHandshakeResponse(Message):
+    error_code: int = F(INT16)
+    mechanisms: list[str] = F(array(STRING))
+
 
 SASL_HANDSHAKE = api(
     "SaslHandshake",
@@ -23,15 +25,17 @@ SASL_HANDSHAKE = api(
     response=SaslHandshakeResponse,
 )
 
-SaslAuthenticateRequest = struct("SaslAuthenticateRequest", F("auth_bytes", BYTES, secret=True))
 
-SaslAuthenticateResponse = struct(
-    "SaslAuthenticateResponse",
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+"),
-    F("auth_bytes", BYTES, secret=True),
-    F("session_lifetime_ms", INT64, "1+"),
-)
+class SaslAuthenticateRequest(Message):
+    auth_bytes: bytes = F(BYTES, secret=True)
+
+
+class SaslAuthenticateResponse(Message):
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+")
+    auth_bytes: bytes = F(BYTES, secret=True)
+    session_lifetime_ms: int = F(INT64, "1+")
+
 
 SASL_AUTHENTICATE = api(
     "SaslAuthenticate",

@@ -6,43 +6,45 @@ ShareAcknowledge adds the renewal of acquisition locks, v2 of ShareFetch the acq
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, F, api, array, struct
+from typing import TYPE_CHECKING
+
+from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, F, Message, api, array
 from kconsumer.schema.metadata import NO_AUTHORIZED_OPERATIONS
+
+if TYPE_CHECKING:
+    from kconsumer._core.wire import Slice
 
 # --- ShareGroupHeartbeat ------------------------------------------------------------------------------------
 # The member chooses its id. Epoch 0 joins the group, -1 leaves it. Null means "unchanged" in fields of later requests,
 # and in the assignment of a response.
 
-ShareGroupHeartbeatRequest = struct(
-    "ShareGroupHeartbeatRequest",
-    F("group_id", STRING),
-    F("member_id", STRING),
-    F("member_epoch", INT32),
-    F("rack_id", STRING, null="0+", default=None),
-    F("subscribed_topic_names", array(STRING), null="0+", default=None),
-)
 
-ShareGroupHeartbeatTopicPartitions = struct(
-    "ShareGroupHeartbeatTopicPartitions",
-    F("topic_id", UUID),
-    F("partitions", array(INT32)),
-)
+class ShareGroupHeartbeatRequest(Message):
+    group_id: str = F(STRING)
+    member_id: str = F(STRING)
+    member_epoch: int = F(INT32)
+    rack_id: str | None = F(STRING, null="0+", default=None)
+    subscribed_topic_names: list[str] | None = F(array(STRING), null="0+", default=None)
 
-ShareGroupHeartbeatAssignment = struct(
-    "ShareGroupHeartbeatAssignment",
-    F("topic_partitions", array(ShareGroupHeartbeatTopicPartitions)),
-)
 
-ShareGroupHeartbeatResponse = struct(
-    "ShareGroupHeartbeatResponse",
-    F("throttle_time_ms", INT32),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-    F("member_id", STRING, null="0+", default=None),
-    F("member_epoch", INT32),
-    F("heartbeat_interval_ms", INT32),
-    F("assignment", ShareGroupHeartbeatAssignment, null="0+", default=None),
-)
+class ShareGroupHeartbeatTopicPartitions(Message):
+    topic_id: bytes = F(UUID)
+    partitions: list[int] = F(array(INT32))
+
+
+class ShareGroupHeartbeatAssignment(Message):
+    topic_partitions: list[ShareGroupHeartbeatTopicPartitions] = F(array(ShareGroupHeartbeatTopicPartitions))
+
+
+class ShareGroupHeartbeatResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+    member_id: str | None = F(STRING, null="0+", default=None)
+    member_epoch: int = F(INT32)
+    heartbeat_interval_ms: int = F(INT32)
+    assignment: ShareGroupHeartbeatAssignment | None = F(ShareGroupHeartbeatAssignment, null="0+", default=None)
+
 
 SHARE_GROUP_HEARTBEAT = api(
     "ShareGroupHeartbeat",
@@ -56,53 +58,48 @@ SHARE_GROUP_HEARTBEAT = api(
 
 # --- ShareGroupDescribe -------------------------------------------------------------------------------------
 
-ShareGroupDescribeRequest = struct(
-    "ShareGroupDescribeRequest",
-    F("group_ids", array(STRING)),
-    F("include_authorized_operations", BOOL),
-)
 
-ShareGroupDescribeTopicPartitions = struct(
-    "ShareGroupDescribeTopicPartitions",
-    F("topic_id", UUID),
-    F("topic_name", STRING),
-    F("partitions", array(INT32)),
-)
+class ShareGroupDescribeRequest(Message):
+    group_ids: list[str] = F(array(STRING))
+    include_authorized_operations: bool = F(BOOL)
 
-ShareGroupDescribeAssignment = struct(
-    "ShareGroupDescribeAssignment",
-    F("topic_partitions", array(ShareGroupDescribeTopicPartitions)),
-)
 
-ShareGroupDescribeMember = struct(
-    "ShareGroupDescribeMember",
-    F("member_id", STRING),
-    F("rack_id", STRING, null="0+", default=None),
-    F("member_epoch", INT32),
-    F("client_id", STRING),
-    F("client_host", STRING),
-    F("subscribed_topic_names", array(STRING)),
-    F("assignment", ShareGroupDescribeAssignment),
-)
+class ShareGroupDescribeTopicPartitions(Message):
+    topic_id: bytes = F(UUID)
+    topic_name: str = F(STRING)
+    partitions: list[int] = F(array(INT32))
 
-ShareGroupDescribeGroup = struct(
-    "ShareGroupDescribeGroup",
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-    F("group_id", STRING),
-    F("group_state", STRING),
-    F("group_epoch", INT32),
-    F("assignment_epoch", INT32),
-    F("assignor_name", STRING),
-    F("members", array(ShareGroupDescribeMember)),
-    F("authorized_operations", INT32, default=NO_AUTHORIZED_OPERATIONS),
-)
 
-ShareGroupDescribeResponse = struct(
-    "ShareGroupDescribeResponse",
-    F("throttle_time_ms", INT32),
-    F("groups", array(ShareGroupDescribeGroup)),
-)
+class ShareGroupDescribeAssignment(Message):
+    topic_partitions: list[ShareGroupDescribeTopicPartitions] = F(array(ShareGroupDescribeTopicPartitions))
+
+
+class ShareGroupDescribeMember(Message):
+    member_id: str = F(STRING)
+    rack_id: str | None = F(STRING, null="0+", default=None)
+    member_epoch: int = F(INT32)
+    client_id: str = F(STRING)
+    client_host: str = F(STRING)
+    subscribed_topic_names: list[str] = F(array(STRING))
+    assignment: ShareGroupDescribeAssignment = F(ShareGroupDescribeAssignment)
+
+
+class ShareGroupDescribeGroup(Message):
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+    group_id: str = F(STRING)
+    group_state: str = F(STRING)
+    group_epoch: int = F(INT32)
+    assignment_epoch: int = F(INT32)
+    assignor_name: str = F(STRING)
+    members: list[ShareGroupDescribeMember] = F(array(ShareGroupDescribeMember))
+    authorized_operations: int = F(INT32, default=NO_AUTHORIZED_OPERATIONS)
+
+
+class ShareGroupDescribeResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    groups: list[ShareGroupDescribeGroup] = F(array(ShareGroupDescribeGroup))
+
 
 SHARE_GROUP_DESCRIBE = api(
     "ShareGroupDescribe",
@@ -119,96 +116,86 @@ SHARE_GROUP_DESCRIBE = api(
 # fetch session does. An acknowledgement batch has one type for all of its offsets, or one type for each of them:
 # 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
 
-ShareFetchAcknowledgementBatch = struct(
-    "ShareFetchAcknowledgementBatch",
-    F("first_offset", INT64),
-    F("last_offset", INT64),
-    F("acknowledge_types", array(INT8)),
-)
 
-ShareFetchPartition = struct(
-    "ShareFetchPartition",
-    F("partition_index", INT32),
-    F("partition_max_bytes", INT32, "0"),
-    F("acknowledgement_batches", array(ShareFetchAcknowledgementBatch)),
-)
+class ShareFetchAcknowledgementBatch(Message):
+    first_offset: int = F(INT64)
+    last_offset: int = F(INT64)
+    acknowledge_types: list[int] = F(array(INT8))
 
-ShareFetchTopic = struct(
-    "ShareFetchTopic",
-    F("topic_id", UUID),
-    F("partitions", array(ShareFetchPartition)),
-)
 
-ShareForgottenTopic = struct(
-    "ShareForgottenTopic",
-    F("topic_id", UUID),
-    F("partitions", array(INT32)),
-)
+class ShareFetchPartition(Message):
+    partition_index: int = F(INT32)
+    partition_max_bytes: int = F(INT32, "0")
+    acknowledgement_batches: list[ShareFetchAcknowledgementBatch] = F(array(ShareFetchAcknowledgementBatch))
 
-ShareFetchRequest = struct(
-    "ShareFetchRequest",
-    F("group_id", STRING, null="0+", default=None),
-    F("member_id", STRING, null="0+"),
-    F("share_session_epoch", INT32),
-    F("max_wait_ms", INT32),
-    F("min_bytes", INT32),
-    F("max_bytes", INT32, default=(1 << 31) - 1),
-    F("max_records", INT32, "1+"),
-    F("batch_size", INT32, "1+"),
-    F("share_acquire_mode", INT8, "2+"),
-    F("is_renew_ack", BOOL, "2+"),
-    F("topics", array(ShareFetchTopic)),
-    F("forgotten_topics_data", array(ShareForgottenTopic)),
-)
 
-ShareLeaderIdAndEpoch = struct(
-    "ShareLeaderIdAndEpoch",
-    F("leader_id", INT32),
-    F("leader_epoch", INT32),
-)
+class ShareFetchTopic(Message):
+    topic_id: bytes = F(UUID)
+    partitions: list[ShareFetchPartition] = F(array(ShareFetchPartition))
 
-AcquiredRecords = struct(
-    "AcquiredRecords",
-    F("first_offset", INT64),
-    F("last_offset", INT64),
-    F("delivery_count", INT16),
-)
 
-ShareFetchPartitionData = struct(
-    "ShareFetchPartitionData",
-    F("partition_index", INT32),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-    F("acknowledge_error_code", INT16),
-    F("acknowledge_error_message", STRING, null="0+", default=None),
-    F("current_leader", ShareLeaderIdAndEpoch),
-    F("records", RECORDS, null="0"),
-    F("acquired_records", array(AcquiredRecords)),
-)
+class ShareForgottenTopic(Message):
+    topic_id: bytes = F(UUID)
+    partitions: list[int] = F(array(INT32))
 
-ShareFetchableTopicResponse = struct(
-    "ShareFetchableTopicResponse",
-    F("topic_id", UUID),
-    F("partitions", array(ShareFetchPartitionData)),
-)
 
-ShareNodeEndpoint = struct(
-    "ShareNodeEndpoint",
-    F("node_id", INT32),
-    F("host", STRING),
-    F("port", INT32),
-    F("rack", STRING, null="0+", default=None),
-)
+class ShareFetchRequest(Message):
+    group_id: str | None = F(STRING, null="0+", default=None)
+    member_id: str | None = F(STRING, null="0+")
+    share_session_epoch: int = F(INT32)
+    max_wait_ms: int = F(INT32)
+    min_bytes: int = F(INT32)
+    max_bytes: int = F(INT32, default=(1 << 31) - 1)
+    max_records: int = F(INT32, "1+")
+    batch_size: int = F(INT32, "1+")
+    share_acquire_mode: int = F(INT8, "2+")
+    is_renew_ack: bool = F(BOOL, "2+")
+    topics: list[ShareFetchTopic] = F(array(ShareFetchTopic))
+    forgotten_topics_data: list[ShareForgottenTopic] = F(array(ShareForgottenTopic))
 
-ShareFetchResponse = struct(
-    "ShareFetchResponse",
-    F("throttle_time_ms", INT32),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-    F("acquisition_lock_timeout_ms", INT32, "1+"),
-    F("responses", array(ShareFetchableTopicResponse)),
-    F("node_endpoints", array(ShareNodeEndpoint)),
-)
+
+class ShareLeaderIdAndEpoch(Message):
+    leader_id: int = F(INT32)
+    leader_epoch: int = F(INT32)
+
+
+class AcquiredRecords(Message):
+    first_offset: int = F(INT64)
+    last_offset: int = F(INT64)
+    delivery_count: int = F(INT16)
+
+
+class ShareFetchPartitionData(Message):
+    partition_index: int = F(INT32)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+    acknowledge_error_code: int = F(INT16)
+    acknowledge_error_message: str | None = F(STRING, null="0+", default=None)
+    current_leader: ShareLeaderIdAndEpoch = F(ShareLeaderIdAndEpoch)
+    records: Slice | bytes | None = F(RECORDS, null="0")
+    acquired_records: list[AcquiredRecords] = F(array(AcquiredRecords))
+
+
+class ShareFetchableTopicResponse(Message):
+    topic_id: bytes = F(UUID)
+    partitions: list[ShareFetchPartitionData] = F(array(ShareFetchPartitionData))
+
+
+class ShareNodeEndpoint(Message):
+    node_id: int = F(INT32)
+    host: str = F(STRING)
+    port: int = F(INT32)
+    rack: str | None = F(STRING, null="0+", default=None)
+
+
+class ShareFetchResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+    acquisition_lock_timeout_ms: int = F(INT32, "1+")
+    responses: list[ShareFetchableTopicResponse] = F(array(ShareFetchableTopicResponse))
+    node_endpoints: list[ShareNodeEndpoint] = F(array(ShareNodeEndpoint))
+
 
 SHARE_FETCH = api(
     "ShareFetch",
@@ -223,57 +210,51 @@ SHARE_FETCH = api(
 # --- ShareAcknowledge ---------------------------------------------------------------------------------------
 # Acknowledges records without fetching, in the share session of ShareFetch.
 
-ShareAcknowledgementBatch = struct(
-    "ShareAcknowledgementBatch",
-    F("first_offset", INT64),
-    F("last_offset", INT64),
-    F("acknowledge_types", array(INT8)),
-)
 
-ShareAcknowledgePartition = struct(
-    "ShareAcknowledgePartition",
-    F("partition_index", INT32),
-    F("acknowledgement_batches", array(ShareAcknowledgementBatch)),
-)
+class ShareAcknowledgementBatch(Message):
+    first_offset: int = F(INT64)
+    last_offset: int = F(INT64)
+    acknowledge_types: list[int] = F(array(INT8))
 
-ShareAcknowledgeTopic = struct(
-    "ShareAcknowledgeTopic",
-    F("topic_id", UUID),
-    F("partitions", array(ShareAcknowledgePartition)),
-)
 
-ShareAcknowledgeRequest = struct(
-    "ShareAcknowledgeRequest",
-    F("group_id", STRING, null="0+", default=None),
-    F("member_id", STRING, null="0+"),
-    F("share_session_epoch", INT32),
-    F("is_renew_ack", BOOL, "2+"),
-    F("topics", array(ShareAcknowledgeTopic)),
-)
+class ShareAcknowledgePartition(Message):
+    partition_index: int = F(INT32)
+    acknowledgement_batches: list[ShareAcknowledgementBatch] = F(array(ShareAcknowledgementBatch))
 
-ShareAcknowledgePartitionData = struct(
-    "ShareAcknowledgePartitionData",
-    F("partition_index", INT32),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-    F("current_leader", ShareLeaderIdAndEpoch),
-)
 
-ShareAcknowledgeTopicResponse = struct(
-    "ShareAcknowledgeTopicResponse",
-    F("topic_id", UUID),
-    F("partitions", array(ShareAcknowledgePartitionData)),
-)
+class ShareAcknowledgeTopic(Message):
+    topic_id: bytes = F(UUID)
+    partitions: list[ShareAcknowledgePartition] = F(array(ShareAcknowledgePartition))
 
-ShareAcknowledgeResponse = struct(
-    "ShareAcknowledgeResponse",
-    F("throttle_time_ms", INT32),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-    F("acquisition_lock_timeout_ms", INT32, "2+"),
-    F("responses", array(ShareAcknowledgeTopicResponse)),
-    F("node_endpoints", array(ShareNodeEndpoint)),
-)
+
+class ShareAcknowledgeRequest(Message):
+    group_id: str | None = F(STRING, null="0+", default=None)
+    member_id: str | None = F(STRING, null="0+")
+    share_session_epoch: int = F(INT32)
+    is_renew_ack: bool = F(BOOL, "2+")
+    topics: list[ShareAcknowledgeTopic] = F(array(ShareAcknowledgeTopic))
+
+
+class ShareAcknowledgePartitionData(Message):
+    partition_index: int = F(INT32)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+    current_leader: ShareLeaderIdAndEpoch = F(ShareLeaderIdAndEpoch)
+
+
+class ShareAcknowledgeTopicResponse(Message):
+    topic_id: bytes = F(UUID)
+    partitions: list[ShareAcknowledgePartitionData] = F(array(ShareAcknowledgePartitionData))
+
+
+class ShareAcknowledgeResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+    acquisition_lock_timeout_ms: int = F(INT32, "2+")
+    responses: list[ShareAcknowledgeTopicResponse] = F(array(ShareAcknowledgeTopicResponse))
+    node_endpoints: list[ShareNodeEndpoint] = F(array(ShareNodeEndpoint))
+
 
 SHARE_ACKNOWLEDGE = api(
     "ShareAcknowledge",
@@ -289,53 +270,49 @@ SHARE_ACKNOWLEDGE = api(
 # Returns for each partition the first offset that may not have been processed yet. v1 adds the lag, which is the number
 # of records from there on (KIP-1226). Null in place of the list of topics means all topics.
 
-DescribeShareGroupOffsetsRequestTopic = struct(
-    "DescribeShareGroupOffsetsRequestTopic",
-    F("topic_name", STRING),
-    F("partitions", array(INT32)),
-)
 
-DescribeShareGroupOffsetsRequestGroup = struct(
-    "DescribeShareGroupOffsetsRequestGroup",
-    F("group_id", STRING),
-    F("topics", array(DescribeShareGroupOffsetsRequestTopic), null="0+"),
-)
+class DescribeShareGroupOffsetsRequestTopic(Message):
+    topic_name: str = F(STRING)
+    partitions: list[int] = F(array(INT32))
 
-DescribeShareGroupOffsetsRequest = struct(
-    "DescribeShareGroupOffsetsRequest",
-    F("groups", array(DescribeShareGroupOffsetsRequestGroup)),
-)
 
-DescribeShareGroupOffsetsResponsePartition = struct(
-    "DescribeShareGroupOffsetsResponsePartition",
-    F("partition_index", INT32),
-    F("start_offset", INT64),
-    F("leader_epoch", INT32),
-    F("lag", INT64, "1+", default=-1),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-)
+class DescribeShareGroupOffsetsRequestGroup(Message):
+    group_id: str = F(STRING)
+    topics: list[DescribeShareGroupOffsetsRequestTopic] | None = F(
+        array(DescribeShareGroupOffsetsRequestTopic), null="0+"
+    )
 
-DescribeShareGroupOffsetsResponseTopic = struct(
-    "DescribeShareGroupOffsetsResponseTopic",
-    F("topic_name", STRING),
-    F("topic_id", UUID),
-    F("partitions", array(DescribeShareGroupOffsetsResponsePartition)),
-)
 
-DescribeShareGroupOffsetsResponseGroup = struct(
-    "DescribeShareGroupOffsetsResponseGroup",
-    F("group_id", STRING),
-    F("topics", array(DescribeShareGroupOffsetsResponseTopic)),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-)
+class DescribeShareGroupOffsetsRequest(Message):
+    groups: list[DescribeShareGroupOffsetsRequestGroup] = F(array(DescribeShareGroupOffsetsRequestGroup))
 
-DescribeShareGroupOffsetsResponse = struct(
-    "DescribeShareGroupOffsetsResponse",
-    F("throttle_time_ms", INT32),
-    F("groups", array(DescribeShareGroupOffsetsResponseGroup)),
-)
+
+class DescribeShareGroupOffsetsResponsePartition(Message):
+    partition_index: int = F(INT32)
+    start_offset: int = F(INT64)
+    leader_epoch: int = F(INT32)
+    lag: int = F(INT64, "1+", default=-1)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+
+
+class DescribeShareGroupOffsetsResponseTopic(Message):
+    topic_name: str = F(STRING)
+    topic_id: bytes = F(UUID)
+    partitions: list[DescribeShareGroupOffsetsResponsePartition] = F(array(DescribeShareGroupOffsetsResponsePartition))
+
+
+class DescribeShareGroupOffsetsResponseGroup(Message):
+    group_id: str = F(STRING)
+    topics: list[DescribeShareGroupOffsetsResponseTopic] = F(array(DescribeShareGroupOffsetsResponseTopic))
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+
+
+class DescribeShareGroupOffsetsResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    groups: list[DescribeShareGroupOffsetsResponseGroup] = F(array(DescribeShareGroupOffsetsResponseGroup))
+
 
 DESCRIBE_SHARE_GROUP_OFFSETS = api(
     "DescribeShareGroupOffsets",
@@ -350,45 +327,40 @@ DESCRIBE_SHARE_GROUP_OFFSETS = api(
 # --- AlterShareGroupOffsets ---------------------------------------------------------------------------------
 # Sets start offsets of an empty group.
 
-AlterShareGroupOffsetsRequestPartition = struct(
-    "AlterShareGroupOffsetsRequestPartition",
-    F("partition_index", INT32),
-    F("start_offset", INT64),
-)
 
-AlterShareGroupOffsetsRequestTopic = struct(
-    "AlterShareGroupOffsetsRequestTopic",
-    F("topic_name", STRING),
-    F("partitions", array(AlterShareGroupOffsetsRequestPartition)),
-)
+class AlterShareGroupOffsetsRequestPartition(Message):
+    partition_index: int = F(INT32)
+    start_offset: int = F(INT64)
 
-AlterShareGroupOffsetsRequest = struct(
-    "AlterShareGroupOffsetsRequest",
-    F("group_id", STRING),
-    F("topics", array(AlterShareGroupOffsetsRequestTopic)),
-)
 
-AlterShareGroupOffsetsResponsePartition = struct(
-    "AlterShareGroupOffsetsResponsePartition",
-    F("partition_index", INT32),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-)
+class AlterShareGroupOffsetsRequestTopic(Message):
+    topic_name: str = F(STRING)
+    partitions: list[AlterShareGroupOffsetsRequestPartition] = F(array(AlterShareGroupOffsetsRequestPartition))
 
-AlterShareGroupOffsetsResponseTopic = struct(
-    "AlterShareGroupOffsetsResponseTopic",
-    F("topic_name", STRING),
-    F("topic_id", UUID),
-    F("partitions", array(AlterShareGroupOffsetsResponsePartition)),
-)
 
-AlterShareGroupOffsetsResponse = struct(
-    "AlterShareGroupOffsetsResponse",
-    F("throttle_time_ms", INT32),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-    F("responses", array(AlterShareGroupOffsetsResponseTopic)),
-)
+class AlterShareGroupOffsetsRequest(Message):
+    group_id: str = F(STRING)
+    topics: list[AlterShareGroupOffsetsRequestTopic] = F(array(AlterShareGroupOffsetsRequestTopic))
+
+
+class AlterShareGroupOffsetsResponsePartition(Message):
+    partition_index: int = F(INT32)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+
+
+class AlterShareGroupOffsetsResponseTopic(Message):
+    topic_name: str = F(STRING)
+    topic_id: bytes = F(UUID)
+    partitions: list[AlterShareGroupOffsetsResponsePartition] = F(array(AlterShareGroupOffsetsResponsePartition))
+
+
+class AlterShareGroupOffsetsResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+    responses: list[AlterShareGroupOffsetsResponseTopic] = F(array(AlterShareGroupOffsetsResponseTopic))
+
 
 ALTER_SHARE_GROUP_OFFSETS = api(
     "AlterShareGroupOffsets",
@@ -403,32 +375,29 @@ ALTER_SHARE_GROUP_OFFSETS = api(
 # --- DeleteShareGroupOffsets --------------------------------------------------------------------------------
 # Removes whole topics from an empty group.
 
-DeleteShareGroupOffsetsRequestTopic = struct(
-    "DeleteShareGroupOffsetsRequestTopic",
-    F("topic_name", STRING),
-)
 
-DeleteShareGroupOffsetsRequest = struct(
-    "DeleteShareGroupOffsetsRequest",
-    F("group_id", STRING),
-    F("topics", array(DeleteShareGroupOffsetsRequestTopic)),
-)
+class DeleteShareGroupOffsetsRequestTopic(Message):
+    topic_name: str = F(STRING)
 
-DeleteShareGroupOffsetsResponseTopic = struct(
-    "DeleteShareGroupOffsetsResponseTopic",
-    F("topic_name", STRING),
-    F("topic_id", UUID),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-)
 
-DeleteShareGroupOffsetsResponse = struct(
-    "DeleteShareGroupOffsetsResponse",
-    F("throttle_time_ms", INT32),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-    F("responses", array(DeleteShareGroupOffsetsResponseTopic)),
-)
+class DeleteShareGroupOffsetsRequest(Message):
+    group_id: str = F(STRING)
+    topics: list[DeleteShareGroupOffsetsRequestTopic] = F(array(DeleteShareGroupOffsetsRequestTopic))
+
+
+class DeleteShareGroupOffsetsResponseTopic(Message):
+    topic_name: str = F(STRING)
+    topic_id: bytes = F(UUID)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+
+
+class DeleteShareGroupOffsetsResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+    responses: list[DeleteShareGroupOffsetsResponseTopic] = F(array(DeleteShareGroupOffsetsResponseTopic))
+
 
 DELETE_SHARE_GROUP_OFFSETS = api(
     "DeleteShareGroupOffsets",

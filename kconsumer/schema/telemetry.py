@@ -5,25 +5,27 @@ A broker announces these APIs only if it has a plugin that receives the metrics 
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, BYTES, INT8, INT16, INT32, STRING, UUID, F, api, array, struct
+from kconsumer.schema.dsl import BOOL, BYTES, INT8, INT16, INT32, STRING, UUID, F, Message, api, array
 
 # --- GetTelemetrySubscriptions ------------------------------------------------------------------------------
 # The first request of a client has the zero id. The response then contains the id of this client.
 
-GetTelemetrySubscriptionsRequest = struct("GetTelemetrySubscriptionsRequest", F("client_instance_id", UUID))
 
-GetTelemetrySubscriptionsResponse = struct(
-    "GetTelemetrySubscriptionsResponse",
-    F("throttle_time_ms", INT32),
-    F("error_code", INT16),
-    F("client_instance_id", UUID),
-    F("subscription_id", INT32),
-    F("accepted_compression_types", array(INT8)),  # in the order in which the broker prefers them
-    F("push_interval_ms", INT32),
-    F("telemetry_max_bytes", INT32),
-    F("delta_temporality", BOOL),
-    F("requested_metrics", array(STRING)),  # prefixes of names; empty: no metrics; "*": all metrics
-)
+class GetTelemetrySubscriptionsRequest(Message):
+    client_instance_id: bytes = F(UUID)
+
+
+class GetTelemetrySubscriptionsResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    client_instance_id: bytes = F(UUID)
+    subscription_id: int = F(INT32)
+    accepted_compression_types: list[int] = F(array(INT8))  # in the order in which the broker prefers them
+    push_interval_ms: int = F(INT32)
+    telemetry_max_bytes: int = F(INT32)
+    delta_temporality: bool = F(BOOL)
+    requested_metrics: list[str] = F(array(STRING))  # prefixes of names; empty: no metrics; "*": all metrics
+
 
 GET_TELEMETRY_SUBSCRIPTIONS = api(
     "GetTelemetrySubscriptions",
@@ -37,20 +39,19 @@ GET_TELEMETRY_SUBSCRIPTIONS = api(
 
 # --- PushTelemetry ------------------------------------------------------------------------------------------
 
-PushTelemetryRequest = struct(
-    "PushTelemetryRequest",
-    F("client_instance_id", UUID),
-    F("subscription_id", INT32),
-    F("terminating", BOOL),
-    F("compression_type", INT8),
-    F("metrics", BYTES),  # a MetricsData message of OpenTelemetry, compressed
-)
 
-PushTelemetryResponse = struct(
-    "PushTelemetryResponse",
-    F("throttle_time_ms", INT32),
-    F("error_code", INT16),
-)
+class PushTelemetryRequest(Message):
+    client_instance_id: bytes = F(UUID)
+    subscription_id: int = F(INT32)
+    terminating: bool = F(BOOL)
+    compression_type: int = F(INT8)
+    metrics: bytes = F(BYTES)  # a MetricsData message of OpenTelemetry, compressed
+
+
+class PushTelemetryResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+
 
 PUSH_TELEMETRY = api(
     "PushTelemetry",

@@ -6,67 +6,61 @@ DescribeCluster.
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, F, api, array, struct
+from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, F, Message, api, array
 from kconsumer.schema.metadata import NO_AUTHORIZED_OPERATIONS
 
 # --- CreateTopics -------------------------------------------------------------------------------------------
 # Since v4 the broker decides the number of partitions and replicas if they are -1 (KIP-464). Since v5 the response has
 # the configuration of the new topic (KIP-525), since v7 its id.
 
-CreatableReplicaAssignment = struct(
-    "CreatableReplicaAssignment",
-    F("partition_index", INT32),
-    F("broker_ids", array(INT32)),
-)
 
-CreatableTopicConfig = struct(
-    "CreatableTopicConfig",
-    F("name", STRING),
-    F("value", STRING, null="0+"),
-)
+class CreatableReplicaAssignment(Message):
+    partition_index: int = F(INT32)
+    broker_ids: list[int] = F(array(INT32))
 
-CreatableTopic = struct(
-    "CreatableTopic",
-    F("name", STRING),
-    F("num_partitions", INT32),
-    F("replication_factor", INT16),
-    F("assignments", array(CreatableReplicaAssignment)),
-    F("configs", array(CreatableTopicConfig)),
-)
 
-CreateTopicsRequest = struct(
-    "CreateTopicsRequest",
-    F("topics", array(CreatableTopic)),
-    F("timeout_ms", INT32, default=60_000),
-    F("validate_only", BOOL, "1+"),
-)
+class CreatableTopicConfig(Message):
+    name: str = F(STRING)
+    value: str | None = F(STRING, null="0+")
 
-CreatableTopicConfigs = struct(
-    "CreatableTopicConfigs",
-    F("name", STRING, "5+"),
-    F("value", STRING, "5+", null="5+"),
-    F("read_only", BOOL, "5+"),
-    F("config_source", INT8, "5+", default=-1),
-    F("is_sensitive", BOOL, "5+"),
-)
 
-CreatableTopicResult = struct(
-    "CreatableTopicResult",
-    F("name", STRING),
-    F("topic_id", UUID, "7+"),
-    F("error_code", INT16),
-    F("error_message", STRING, "1+", null="0+"),
-    F("topic_config_error_code", INT16, "5+", tag=0),
-    F("num_partitions", INT32, "5+", default=-1),
-    F("replication_factor", INT16, "5+", default=-1),
-    F("configs", array(CreatableTopicConfigs), "5+", null="5+"),
-)
+class CreatableTopic(Message):
+    name: str = F(STRING)
+    num_partitions: int = F(INT32)
+    replication_factor: int = F(INT16)
+    assignments: list[CreatableReplicaAssignment] = F(array(CreatableReplicaAssignment))
+    configs: list[CreatableTopicConfig] = F(array(CreatableTopicConfig))
 
-CreateTopicsResponse = struct(
-    "CreateTopicsResponse",
-    F("throttle_time_ms", INT32, "2+"),
-    F("topics", array(CreatableTopicResult)),
-)
+
+class CreateTopicsRequest(Message):
+    topics: list[CreatableTopic] = F(array(CreatableTopic))
+    timeout_ms: int = F(INT32, default=60_000)
+    validate_only: bool = F(BOOL, "1+")
+
+
+class CreatableTopicConfigs(Message):
+    name: str = F(STRING, "5+")
+    value: str | None = F(STRING, "5+", null="5+")
+    read_only: bool = F(BOOL, "5+")
+    config_source: int = F(INT8, "5+", default=-1)
+    is_sensitive: bool = F(BOOL, "5+")
+
+
+class CreatableTopicResult(Message):
+    name: str = F(STRING)
+    topic_id: bytes = F(UUID, "7+")
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, "1+", null="0+")
+    topic_config_error_code: int = F(INT16, "5+", tag=0)
+    num_partitions: int = F(INT32, "5+", default=-1)
+    replication_factor: int = F(INT16, "5+", default=-1)
+    configs: list[CreatableTopicConfigs] | None = F(array(CreatableTopicConfigs), "5+", null="5+")
+
+
+class CreateTopicsResponse(Message):
+    throttle_time_ms: int = F(INT32, "2+")
+    topics: list[CreatableTopicResult] = F(array(CreatableTopicResult))
+
 
 CREATE_TOPICS = api(
     "CreateTopics",
@@ -81,32 +75,29 @@ CREATE_TOPICS = api(
 # --- DeleteTopics -------------------------------------------------------------------------------------------
 # Since v6 a topic may be named by its id.
 
-DeleteTopicState = struct(
-    "DeleteTopicState",
-    F("name", STRING, "6+", null="6+", default=None),
-    F("topic_id", UUID, "6+"),
-)
 
-DeleteTopicsRequest = struct(
-    "DeleteTopicsRequest",
-    F("topics", array(DeleteTopicState), "6+"),
-    F("topic_names", array(STRING), "0-5"),
-    F("timeout_ms", INT32),
-)
+class DeleteTopicState(Message):
+    name: str | None = F(STRING, "6+", null="6+", default=None)
+    topic_id: bytes = F(UUID, "6+")
 
-DeletableTopicResult = struct(
-    "DeletableTopicResult",
-    F("name", STRING, null="6+"),
-    F("topic_id", UUID, "6+"),
-    F("error_code", INT16),
-    F("error_message", STRING, "5+", null="5+", default=None),
-)
 
-DeleteTopicsResponse = struct(
-    "DeleteTopicsResponse",
-    F("throttle_time_ms", INT32, "1+"),
-    F("responses", array(DeletableTopicResult)),
-)
+class DeleteTopicsRequest(Message):
+    topics: list[DeleteTopicState] = F(array(DeleteTopicState), "6+")
+    topic_names: list[str] = F(array(STRING), "0-5")
+    timeout_ms: int = F(INT32)
+
+
+class DeletableTopicResult(Message):
+    name: str | None = F(STRING, null="6+")
+    topic_id: bytes = F(UUID, "6+")
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, "5+", null="5+", default=None)
+
+
+class DeleteTopicsResponse(Message):
+    throttle_time_ms: int = F(INT32, "1+")
+    responses: list[DeletableTopicResult] = F(array(DeletableTopicResult))
+
 
 DELETE_TOPICS = api(
     "DeleteTopics",
@@ -120,37 +111,33 @@ DELETE_TOPICS = api(
 
 # --- CreatePartitions ---------------------------------------------------------------------------------------
 
-CreatePartitionsAssignment = struct(
-    "CreatePartitionsAssignment",
-    F("broker_ids", array(INT32)),
-)
 
-CreatePartitionsTopic = struct(
-    "CreatePartitionsTopic",
-    F("name", STRING),
-    F("count", INT32),
-    F("assignments", array(CreatePartitionsAssignment), null="0+"),
-)
+class CreatePartitionsAssignment(Message):
+    broker_ids: list[int] = F(array(INT32))
 
-CreatePartitionsRequest = struct(
-    "CreatePartitionsRequest",
-    F("topics", array(CreatePartitionsTopic)),
-    F("timeout_ms", INT32),
-    F("validate_only", BOOL),
-)
 
-CreatePartitionsTopicResult = struct(
-    "CreatePartitionsTopicResult",
-    F("name", STRING),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-)
+class CreatePartitionsTopic(Message):
+    name: str = F(STRING)
+    count: int = F(INT32)
+    assignments: list[CreatePartitionsAssignment] | None = F(array(CreatePartitionsAssignment), null="0+")
 
-CreatePartitionsResponse = struct(
-    "CreatePartitionsResponse",
-    F("throttle_time_ms", INT32),
-    F("results", array(CreatePartitionsTopicResult)),
-)
+
+class CreatePartitionsRequest(Message):
+    topics: list[CreatePartitionsTopic] = F(array(CreatePartitionsTopic))
+    timeout_ms: int = F(INT32)
+    validate_only: bool = F(BOOL)
+
+
+class CreatePartitionsTopicResult(Message):
+    name: str = F(STRING)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+
+
+class CreatePartitionsResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    results: list[CreatePartitionsTopicResult] = F(array(CreatePartitionsTopicResult))
+
 
 CREATE_PARTITIONS = api(
     "CreatePartitions",
@@ -164,42 +151,37 @@ CREATE_PARTITIONS = api(
 
 # --- DeleteRecords ------------------------------------------------------------------------------------------
 
-DeleteRecordsPartition = struct(
-    "DeleteRecordsPartition",
-    F("partition_index", INT32),
-    F("offset", INT64),
-)
 
-DeleteRecordsTopic = struct(
-    "DeleteRecordsTopic",
-    F("name", STRING),
-    F("partitions", array(DeleteRecordsPartition)),
-)
+class DeleteRecordsPartition(Message):
+    partition_index: int = F(INT32)
+    offset: int = F(INT64)
 
-DeleteRecordsRequest = struct(
-    "DeleteRecordsRequest",
-    F("topics", array(DeleteRecordsTopic)),
-    F("timeout_ms", INT32),
-)
 
-DeleteRecordsPartitionResult = struct(
-    "DeleteRecordsPartitionResult",
-    F("partition_index", INT32),
-    F("low_watermark", INT64),
-    F("error_code", INT16),
-)
+class DeleteRecordsTopic(Message):
+    name: str = F(STRING)
+    partitions: list[DeleteRecordsPartition] = F(array(DeleteRecordsPartition))
 
-DeleteRecordsTopicResult = struct(
-    "DeleteRecordsTopicResult",
-    F("name", STRING),
-    F("partitions", array(DeleteRecordsPartitionResult)),
-)
 
-DeleteRecordsResponse = struct(
-    "DeleteRecordsResponse",
-    F("throttle_time_ms", INT32),
-    F("topics", array(DeleteRecordsTopicResult)),
-)
+class DeleteRecordsRequest(Message):
+    topics: list[DeleteRecordsTopic] = F(array(DeleteRecordsTopic))
+    timeout_ms: int = F(INT32)
+
+
+class DeleteRecordsPartitionResult(Message):
+    partition_index: int = F(INT32)
+    low_watermark: int = F(INT64)
+    error_code: int = F(INT16)
+
+
+class DeleteRecordsTopicResult(Message):
+    name: str = F(STRING)
+    partitions: list[DeleteRecordsPartitionResult] = F(array(DeleteRecordsPartitionResult))
+
+
+class DeleteRecordsResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    topics: list[DeleteRecordsTopicResult] = F(array(DeleteRecordsTopicResult))
+
 
 DELETE_RECORDS = api(
     "DeleteRecords",
@@ -213,53 +195,48 @@ DELETE_RECORDS = api(
 
 # --- DescribeConfigs ----------------------------------------------------------------------------------------
 
-DescribeConfigsResource = struct(
-    "DescribeConfigsResource",
-    F("resource_type", INT8),
-    F("resource_name", STRING),
-    F("configuration_keys", array(STRING), null="0+"),
-)
 
-DescribeConfigsRequest = struct(
-    "DescribeConfigsRequest",
-    F("resources", array(DescribeConfigsResource)),
-    F("include_synonyms", BOOL, "1+"),
-    F("include_documentation", BOOL, "3+"),
-)
+class DescribeConfigsResource(Message):
+    resource_type: int = F(INT8)
+    resource_name: str = F(STRING)
+    configuration_keys: list[str] | None = F(array(STRING), null="0+")
 
-DescribeConfigsSynonym = struct(
-    "DescribeConfigsSynonym",
-    F("name", STRING, "1+"),
-    F("value", STRING, "1+", null="0+"),
-    F("source", INT8, "1+"),
-)
 
-DescribeConfigsResourceResult = struct(
-    "DescribeConfigsResourceResult",
-    F("name", STRING),
-    F("value", STRING, null="0+"),
-    F("read_only", BOOL),
-    F("config_source", INT8, "1+", default=-1),
-    F("is_sensitive", BOOL),
-    F("synonyms", array(DescribeConfigsSynonym), "1+"),
-    F("config_type", INT8, "3+"),
-    F("documentation", STRING, "3+", null="0+"),
-)
+class DescribeConfigsRequest(Message):
+    resources: list[DescribeConfigsResource] = F(array(DescribeConfigsResource))
+    include_synonyms: bool = F(BOOL, "1+")
+    include_documentation: bool = F(BOOL, "3+")
 
-DescribeConfigsResult = struct(
-    "DescribeConfigsResult",
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+"),
-    F("resource_type", INT8),
-    F("resource_name", STRING),
-    F("configs", array(DescribeConfigsResourceResult)),
-)
 
-DescribeConfigsResponse = struct(
-    "DescribeConfigsResponse",
-    F("throttle_time_ms", INT32),
-    F("results", array(DescribeConfigsResult)),
-)
+class DescribeConfigsSynonym(Message):
+    name: str = F(STRING, "1+")
+    value: str | None = F(STRING, "1+", null="0+")
+    source: int = F(INT8, "1+")
+
+
+class DescribeConfigsResourceResult(Message):
+    name: str = F(STRING)
+    value: str | None = F(STRING, null="0+")
+    read_only: bool = F(BOOL)
+    config_source: int = F(INT8, "1+", default=-1)
+    is_sensitive: bool = F(BOOL)
+    synonyms: list[DescribeConfigsSynonym] = F(array(DescribeConfigsSynonym), "1+")
+    config_type: int = F(INT8, "3+")
+    documentation: str | None = F(STRING, "3+", null="0+")
+
+
+class DescribeConfigsResult(Message):
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+")
+    resource_type: int = F(INT8)
+    resource_name: str = F(STRING)
+    configs: list[DescribeConfigsResourceResult] = F(array(DescribeConfigsResourceResult))
+
+
+class DescribeConfigsResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    results: list[DescribeConfigsResult] = F(array(DescribeConfigsResult))
+
 
 DESCRIBE_CONFIGS = api(
     "DescribeConfigs",
@@ -273,39 +250,35 @@ DESCRIBE_CONFIGS = api(
 
 # --- IncrementalAlterConfigs --------------------------------------------------------------------------------
 
-AlterableConfig = struct(
-    "AlterableConfig",
-    F("name", STRING),
-    F("config_operation", INT8),
-    F("value", STRING, null="0+"),
-)
 
-AlterConfigsResource = struct(
-    "AlterConfigsResource",
-    F("resource_type", INT8),
-    F("resource_name", STRING),
-    F("configs", array(AlterableConfig)),
-)
+class AlterableConfig(Message):
+    name: str = F(STRING)
+    config_operation: int = F(INT8)
+    value: str | None = F(STRING, null="0+")
 
-IncrementalAlterConfigsRequest = struct(
-    "IncrementalAlterConfigsRequest",
-    F("resources", array(AlterConfigsResource)),
-    F("validate_only", BOOL),
-)
 
-AlterConfigsResourceResponse = struct(
-    "AlterConfigsResourceResponse",
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+"),
-    F("resource_type", INT8),
-    F("resource_name", STRING),
-)
+class AlterConfigsResource(Message):
+    resource_type: int = F(INT8)
+    resource_name: str = F(STRING)
+    configs: list[AlterableConfig] = F(array(AlterableConfig))
 
-IncrementalAlterConfigsResponse = struct(
-    "IncrementalAlterConfigsResponse",
-    F("throttle_time_ms", INT32),
-    F("responses", array(AlterConfigsResourceResponse)),
-)
+
+class IncrementalAlterConfigsRequest(Message):
+    resources: list[AlterConfigsResource] = F(array(AlterConfigsResource))
+    validate_only: bool = F(BOOL)
+
+
+class AlterConfigsResourceResponse(Message):
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+")
+    resource_type: int = F(INT8)
+    resource_name: str = F(STRING)
+
+
+class IncrementalAlterConfigsResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    responses: list[AlterConfigsResourceResponse] = F(array(AlterConfigsResourceResponse))
+
 
 INCREMENTAL_ALTER_CONFIGS = api(
     "IncrementalAlterConfigs",
@@ -320,33 +293,31 @@ INCREMENTAL_ALTER_CONFIGS = api(
 # --- DescribeCluster ----------------------------------------------------------------------------------------
 # v1 adds the endpoint type: 1 for brokers, 2 for controllers (KIP-919). v2 adds fenced brokers (KIP-1073).
 
-DescribeClusterRequest = struct(
-    "DescribeClusterRequest",
-    F("include_cluster_authorized_operations", BOOL),
-    F("endpoint_type", INT8, "1+", default=1),
-    F("include_fenced_brokers", BOOL, "2+"),
-)
 
-DescribeClusterBroker = struct(
-    "DescribeClusterBroker",
-    F("broker_id", INT32),
-    F("host", STRING),
-    F("port", INT32),
-    F("rack", STRING, null="0+", default=None),
-    F("is_fenced", BOOL, "2+"),
-)
+class DescribeClusterRequest(Message):
+    include_cluster_authorized_operations: bool = F(BOOL)
+    endpoint_type: int = F(INT8, "1+", default=1)
+    include_fenced_brokers: bool = F(BOOL, "2+")
 
-DescribeClusterResponse = struct(
-    "DescribeClusterResponse",
-    F("throttle_time_ms", INT32),
-    F("error_code", INT16),
-    F("error_message", STRING, null="0+", default=None),
-    F("endpoint_type", INT8, "1+", default=1),
-    F("cluster_id", STRING),
-    F("controller_id", INT32, default=-1),
-    F("brokers", array(DescribeClusterBroker)),
-    F("cluster_authorized_operations", INT32, default=NO_AUTHORIZED_OPERATIONS),
-)
+
+class DescribeClusterBroker(Message):
+    broker_id: int = F(INT32)
+    host: str = F(STRING)
+    port: int = F(INT32)
+    rack: str | None = F(STRING, null="0+", default=None)
+    is_fenced: bool = F(BOOL, "2+")
+
+
+class DescribeClusterResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+    endpoint_type: int = F(INT8, "1+", default=1)
+    cluster_id: str = F(STRING)
+    controller_id: int = F(INT32, default=-1)
+    brokers: list[DescribeClusterBroker] = F(array(DescribeClusterBroker))
+    cluster_authorized_operations: int = F(INT32, default=NO_AUTHORIZED_OPERATIONS)
+
 
 DESCRIBE_CLUSTER = api(
     "DescribeCluster",

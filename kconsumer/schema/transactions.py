@@ -5,30 +5,29 @@ They are InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit an
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, INT16, INT32, INT64, STRING, UUID, F, api, array, struct
+from kconsumer.schema.dsl import BOOL, INT16, INT32, INT64, STRING, UUID, F, Message, api, array
 
 # --- InitProducerId -----------------------------------------------------------------------------------------
 # v3 adds the previous id and epoch of the producer (KIP-360), v6 two-phase commit (KIP-939).
 
-InitProducerIdRequest = struct(
-    "InitProducerIdRequest",
-    F("transactional_id", STRING, null="0+"),
-    F("transaction_timeout_ms", INT32),
-    F("producer_id", INT64, "3+", default=-1),
-    F("producer_epoch", INT16, "3+", default=-1),
-    F("enable2_pc", BOOL, "6+"),
-    F("keep_prepared_txn", BOOL, "6+"),
-)
 
-InitProducerIdResponse = struct(
-    "InitProducerIdResponse",
-    F("throttle_time_ms", INT32),
-    F("error_code", INT16),
-    F("producer_id", INT64, default=-1),
-    F("producer_epoch", INT16),
-    F("ongoing_txn_producer_id", INT64, "6+", default=-1),
-    F("ongoing_txn_producer_epoch", INT16, "6+", default=-1),
-)
+class InitProducerIdRequest(Message):
+    transactional_id: str | None = F(STRING, null="0+")
+    transaction_timeout_ms: int = F(INT32)
+    producer_id: int = F(INT64, "3+", default=-1)
+    producer_epoch: int = F(INT16, "3+", default=-1)
+    enable2_pc: bool = F(BOOL, "6+")
+    keep_prepared_txn: bool = F(BOOL, "6+")
+
+
+class InitProducerIdResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    producer_id: int = F(INT64, default=-1)
+    producer_epoch: int = F(INT16)
+    ongoing_txn_producer_id: int = F(INT64, "6+", default=-1)
+    ongoing_txn_producer_epoch: int = F(INT16, "6+", default=-1)
+
 
 INIT_PRODUCER_ID = api(
     "InitProducerId",
@@ -43,55 +42,49 @@ INIT_PRODUCER_ID = api(
 # --- AddPartitionsToTxn -------------------------------------------------------------------------------------
 # Clients send versions up to v3. Brokers send v4 and later, which contain several transactions (KIP-890).
 
-AddPartitionsToTxnTopic = struct(
-    "AddPartitionsToTxnTopic",
-    F("name", STRING),
-    F("partitions", array(INT32)),
-)
 
-AddPartitionsToTxnTransaction = struct(
-    "AddPartitionsToTxnTransaction",
-    F("transactional_id", STRING, "4+"),
-    F("producer_id", INT64, "4+"),
-    F("producer_epoch", INT16, "4+"),
-    F("verify_only", BOOL, "4+"),
-    F("topics", array(AddPartitionsToTxnTopic), "4+"),
-)
+class AddPartitionsToTxnTopic(Message):
+    name: str = F(STRING)
+    partitions: list[int] = F(array(INT32))
 
-AddPartitionsToTxnRequest = struct(
-    "AddPartitionsToTxnRequest",
-    F("transactions", array(AddPartitionsToTxnTransaction), "4+"),
-    F("v3_and_below_transactional_id", STRING, "0-3"),
-    F("v3_and_below_producer_id", INT64, "0-3"),
-    F("v3_and_below_producer_epoch", INT16, "0-3"),
-    F("v3_and_below_topics", array(AddPartitionsToTxnTopic), "0-3"),
-)
 
-AddPartitionsToTxnPartitionResult = struct(
-    "AddPartitionsToTxnPartitionResult",
-    F("partition_index", INT32),
-    F("partition_error_code", INT16),
-)
+class AddPartitionsToTxnTransaction(Message):
+    transactional_id: str = F(STRING, "4+")
+    producer_id: int = F(INT64, "4+")
+    producer_epoch: int = F(INT16, "4+")
+    verify_only: bool = F(BOOL, "4+")
+    topics: list[AddPartitionsToTxnTopic] = F(array(AddPartitionsToTxnTopic), "4+")
 
-AddPartitionsToTxnTopicResult = struct(
-    "AddPartitionsToTxnTopicResult",
-    F("name", STRING),
-    F("results_by_partition", array(AddPartitionsToTxnPartitionResult)),
-)
 
-AddPartitionsToTxnResult = struct(
-    "AddPartitionsToTxnResult",
-    F("transactional_id", STRING, "4+"),
-    F("topic_results", array(AddPartitionsToTxnTopicResult), "4+"),
-)
+class AddPartitionsToTxnRequest(Message):
+    transactions: list[AddPartitionsToTxnTransaction] = F(array(AddPartitionsToTxnTransaction), "4+")
+    v3_and_below_transactional_id: str = F(STRING, "0-3")
+    v3_and_below_producer_id: int = F(INT64, "0-3")
+    v3_and_below_producer_epoch: int = F(INT16, "0-3")
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = F(array(AddPartitionsToTxnTopic), "0-3")
 
-AddPartitionsToTxnResponse = struct(
-    "AddPartitionsToTxnResponse",
-    F("throttle_time_ms", INT32),
-    F("error_code", INT16, "4+"),
-    F("results_by_transaction", array(AddPartitionsToTxnResult), "4+"),
-    F("results_by_topic_v3_and_below", array(AddPartitionsToTxnTopicResult), "0-3"),
-)
+
+class AddPartitionsToTxnPartitionResult(Message):
+    partition_index: int = F(INT32)
+    partition_error_code: int = F(INT16)
+
+
+class AddPartitionsToTxnTopicResult(Message):
+    name: str = F(STRING)
+    results_by_partition: list[AddPartitionsToTxnPartitionResult] = F(array(AddPartitionsToTxnPartitionResult))
+
+
+class AddPartitionsToTxnResult(Message):
+    transactional_id: str = F(STRING, "4+")
+    topic_results: list[AddPartitionsToTxnTopicResult] = F(array(AddPartitionsToTxnTopicResult), "4+")
+
+
+class AddPartitionsToTxnResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16, "4+")
+    results_by_transaction: list[AddPartitionsToTxnResult] = F(array(AddPartitionsToTxnResult), "4+")
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = F(array(AddPartitionsToTxnTopicResult), "0-3")
+
 
 ADD_PARTITIONS_TO_TXN = api(
     "AddPartitionsToTxn",
@@ -105,19 +98,18 @@ ADD_PARTITIONS_TO_TXN = api(
 
 # --- AddOffsetsToTxn ----------------------------------------------------------------------------------------
 
-AddOffsetsToTxnRequest = struct(
-    "AddOffsetsToTxnRequest",
-    F("transactional_id", STRING),
-    F("producer_id", INT64),
-    F("producer_epoch", INT16),
-    F("group_id", STRING),
-)
 
-AddOffsetsToTxnResponse = struct(
-    "AddOffsetsToTxnResponse",
-    F("throttle_time_ms", INT32),
-    F("error_code", INT16),
-)
+class AddOffsetsToTxnRequest(Message):
+    transactional_id: str = F(STRING)
+    producer_id: int = F(INT64)
+    producer_epoch: int = F(INT16)
+    group_id: str = F(STRING)
+
+
+class AddOffsetsToTxnResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+
 
 ADD_OFFSETS_TO_TXN = api(
     "AddOffsetsToTxn",
@@ -133,51 +125,46 @@ ADD_OFFSETS_TO_TXN = api(
 # v2 adds the leader epoch (KIP-320), v3 the member and its generation (KIP-447). Since v5 it also adds the group to the
 # transaction (KIP-890). v6 has topic ids in place of names (KIP-1319).
 
-TxnOffsetCommitRequestPartition = struct(
-    "TxnOffsetCommitRequestPartition",
-    F("partition_index", INT32),
-    F("committed_offset", INT64),
-    F("committed_leader_epoch", INT32, "2+", default=-1),
-    F("committed_metadata", STRING, null="0+"),
-)
 
-TxnOffsetCommitRequestTopic = struct(
-    "TxnOffsetCommitRequestTopic",
-    F("name", STRING, "0-5"),
-    F("topic_id", UUID, "6+"),
-    F("partitions", array(TxnOffsetCommitRequestPartition)),
-)
+class TxnOffsetCommitRequestPartition(Message):
+    partition_index: int = F(INT32)
+    committed_offset: int = F(INT64)
+    committed_leader_epoch: int = F(INT32, "2+", default=-1)
+    committed_metadata: str | None = F(STRING, null="0+")
 
-TxnOffsetCommitRequest = struct(
-    "TxnOffsetCommitRequest",
-    F("transactional_id", STRING),
-    F("group_id", STRING),
-    F("producer_id", INT64),
-    F("producer_epoch", INT16),
-    F("generation_id_or_member_epoch", INT32, "3+", default=-1),
-    F("member_id", STRING, "3+"),
-    F("group_instance_id", STRING, "3+", null="3+", default=None),
-    F("topics", array(TxnOffsetCommitRequestTopic)),
-)
 
-TxnOffsetCommitResponsePartition = struct(
-    "TxnOffsetCommitResponsePartition",
-    F("partition_index", INT32),
-    F("error_code", INT16),
-)
+class TxnOffsetCommitRequestTopic(Message):
+    name: str = F(STRING, "0-5")
+    topic_id: bytes = F(UUID, "6+")
+    partitions: list[TxnOffsetCommitRequestPartition] = F(array(TxnOffsetCommitRequestPartition))
 
-TxnOffsetCommitResponseTopic = struct(
-    "TxnOffsetCommitResponseTopic",
-    F("name", STRING, "0-5"),
-    F("topic_id", UUID, "6+"),
-    F("partitions", array(TxnOffsetCommitResponsePartition)),
-)
 
-TxnOffsetCommitResponse = struct(
-    "TxnOffsetCommitResponse",
-    F("throttle_time_ms", INT32),
-    F("topics", array(TxnOffsetCommitResponseTopic)),
-)
+class TxnOffsetCommitRequest(Message):
+    transactional_id: str = F(STRING)
+    group_id: str = F(STRING)
+    producer_id: int = F(INT64)
+    producer_epoch: int = F(INT16)
+    generation_id_or_member_epoch: int = F(INT32, "3+", default=-1)
+    member_id: str = F(STRING, "3+")
+    group_instance_id: str | None = F(STRING, "3+", null="3+", default=None)
+    topics: list[TxnOffsetCommitRequestTopic] = F(array(TxnOffsetCommitRequestTopic))
+
+
+class TxnOffsetCommitResponsePartition(Message):
+    partition_index: int = F(INT32)
+    error_code: int = F(INT16)
+
+
+class TxnOffsetCommitResponseTopic(Message):
+    name: str = F(STRING, "0-5")
+    topic_id: bytes = F(UUID, "6+")
+    partitions: list[TxnOffsetCommitResponsePartition] = F(array(TxnOffsetCommitResponsePartition))
+
+
+class TxnOffsetCommitResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    topics: list[TxnOffsetCommitResponseTopic] = F(array(TxnOffsetCommitResponseTopic))
+
 
 TXN_OFFSET_COMMIT = api(
     "TxnOffsetCommit",
@@ -192,21 +179,20 @@ TXN_OFFSET_COMMIT = api(
 # --- EndTxn -------------------------------------------------------------------------------------------------
 # Since v5 the response has the producer epoch of the next transaction (KIP-890).
 
-EndTxnRequest = struct(
-    "EndTxnRequest",
-    F("transactional_id", STRING),
-    F("producer_id", INT64),
-    F("producer_epoch", INT16),
-    F("committed", BOOL),
-)
 
-EndTxnResponse = struct(
-    "EndTxnResponse",
-    F("throttle_time_ms", INT32),
-    F("error_code", INT16),
-    F("producer_id", INT64, "5+", default=-1),
-    F("producer_epoch", INT16, "5+", default=-1),
-)
+class EndTxnRequest(Message):
+    transactional_id: str = F(STRING)
+    producer_id: int = F(INT64)
+    producer_epoch: int = F(INT16)
+    committed: bool = F(BOOL)
+
+
+class EndTxnResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    producer_id: int = F(INT64, "5+", default=-1)
+    producer_epoch: int = F(INT16, "5+", default=-1)
+
 
 END_TXN = api(
     "EndTxn",

@@ -14,7 +14,7 @@ import pytest
 from kconsumer._core.codec import decode, encode, encode_request
 from kconsumer.coordinator.classic_protocol.embedded import encode_assignment, encode_subscription
 from kconsumer.schema import Api
-from kconsumer.schema.dsl import NEWEST, Array, Field, Message, Scalar, Versions, plan
+from kconsumer.schema.dsl import NEWEST, Array, Field, Kind, Message, Scalar, Versions, plan
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kconsumer.testing.cluster import releases
 from support.oracles.java_wire import Java, as_json, message_definitions, random_message
@@ -101,7 +101,7 @@ def kind_of(field: dict[str, Any]) -> str:
     return ("[]" if array else "") + ("struct" if kind[0].isupper() else kind)
 
 
-def kind_name(kind: Scalar | Array | type[Message]) -> str:
+def kind_name(kind: Kind) -> str:
     """Returns the name of our kind as Kafka spells it."""
     if isinstance(kind, Array):
         return "[]" + kind_name(kind.element)

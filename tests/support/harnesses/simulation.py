@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kconsumer.config.options import ConsumerConfig
@@ -289,9 +289,8 @@ def coded(message: Message, depth: int = 0) -> Iterator[tuple[int, Any]]:
     """The messages in a response that have an error code, and how deep they are."""
     if hasattr(message, "error_code"):
         yield depth, message
-    names: Iterable[str] = type(message).__slots__
-    for name in names:
-        value = getattr(message, name)
+    for field in message.FIELDS:
+        value = getattr(message, field.name)
         for part in value if isinstance(value, list) else ():
             if isinstance(part, Message):
                 yield from coded(part, depth + 1)

@@ -14,7 +14,7 @@ from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
 from typing import Any, Self
 
-from kconsumer.schema.dsl import Array, Field, Message, Scalar
+from kconsumer.schema.dsl import Array, Field, Kind, Message
 from support.brokers.kafka_jars import DEFAULT_VERSION, kafka_jars, program
 
 SOURCE = Path(__file__).parents[1] / "java" / "ProtocolDump.java"
@@ -78,7 +78,7 @@ def as_json(message: Message, version: int) -> dict[str, Any]:
     return out
 
 
-def _value_as_json(kind: Scalar | Array | type[Message], value: Any, version: int) -> Any:
+def _value_as_json(kind: Kind, value: Any, version: int) -> Any:
     if value is None:
         return None
     if isinstance(kind, Array):
@@ -108,7 +108,7 @@ def _random_value(field: Field, version: int, rng: random.Random) -> Any:
     return _random_kind(field.kind, version, rng)
 
 
-def _random_kind(kind: Scalar | Array | type[Message], version: int, rng: random.Random) -> Any:
+def _random_kind(kind: Kind, version: int, rng: random.Random) -> Any:
     if isinstance(kind, Array):
         return [_random_kind(kind.element, version, rng) for _ in range(rng.choice((0, 1, 2, 3)))]
     if isinstance(kind, type):

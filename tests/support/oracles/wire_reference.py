@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from kconsumer.schema.dsl import Array, Field, Message, Scalar
+from kconsumer.schema.dsl import Array, Field, Kind, Message
 
 FORMATS = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}
 
@@ -55,7 +55,7 @@ class Writer:
             return b"\xff" if value is None else b"\x01" + self.message(value)
         return self.value(field.kind, value)
 
-    def value(self, kind: Scalar | Array | type[Message], value: Any) -> bytes:
+    def value(self, kind: Kind, value: Any) -> bytes:
         """One value of any kind."""
         if isinstance(kind, Array):
             if value is None:
@@ -123,7 +123,7 @@ class Reader:
             return None
         return self.value(field.kind)
 
-    def value(self, kind: Scalar | Array | type[Message]) -> Any:
+    def value(self, kind: Kind) -> Any:
         """One value of any kind."""
         if isinstance(kind, Array):
             count = self.length(4)

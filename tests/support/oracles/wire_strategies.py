@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kconsumer.schema import APIS, Api
-from kconsumer.schema.dsl import Array, Field, Message, Scalar
+from kconsumer.schema.dsl import Array, Field, Kind, Message, Scalar
 
 # Every API at every version, each way: what parametrized tests run over.
 CASES = [
@@ -48,7 +48,7 @@ def values(field: Field, version: int) -> st.SearchStrategy[Any]:
     return st.none() | found if nullable else found
 
 
-def kind_values(kind: Scalar | Array | type[Message], version: int) -> st.SearchStrategy[Any]:
+def kind_values(kind: Kind, version: int) -> st.SearchStrategy[Any]:
     """Returns a strategy for any value of a kind at a version."""
     if isinstance(kind, Scalar):
         return SCALARS[kind.name]

@@ -124,8 +124,8 @@ class Comparable:
             return self.symbol(name, value)
         if name in REPLACED:
             return value if value == -1 else f"<{name}>"
-        if kind.python == "bytes":
-            return f"hex {bytes(value).replace(self._prefix.encode(), b'~').hex()}"
+        if isinstance(value, bytes):
+            return f"hex {value.replace(self._prefix.encode(), b'~').hex()}"
         return self._text(value) if isinstance(value, str) else value
 
     def _array(self, api: Api, version: int, name: str, element: Any, rows: list[Any]) -> list[Any]:

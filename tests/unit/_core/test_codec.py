@@ -32,13 +32,17 @@ from kconsumer.schema.dsl import (
     Message,
     array,
     plan,
-    struct,
 )
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
 from kconsumer.schema.metadata import ApiVersionsResponse, MetadataRequest
 from kconsumer.schema.sasl import SaslHandshakeRequest
 
-Point = struct("Point", F("x", INT8), F("y", INT8))
+
+class Point(Message):
+    x: int = F(INT8)
+    y: int = F(INT8)
+
+
 ID = bytes(range(16))
 
 # kind, value, bytes without and with compact lengths
@@ -69,7 +73,11 @@ LAYOUTS: list[tuple[Any, Any, bytes, bytes]] = [
 
 def one_field(kind: Any, *, null: str = "0+", **more: Any) -> type[Message]:
     """A struct with one field."""
-    return struct("One", F("value", kind, null=null, **more))
+
+    class One(Message):
+        value: Any = F(kind, null=null, **more)
+
+    return One
 
 
 @pytest.mark.parametrize(("kind", "value", "plain", "compact"), LAYOUTS)
@@ -104,13 +112,12 @@ def test_records_are_not_copied() -> None:
 
 # --- tagged fields ------------------------------------------------------------------------------------------
 
-Tagged = struct(
-    "Tagged",
-    F("second", INT16, tag=1),
-    F("first", STRING, null="0+", tag=0, default=None),
-    F("third", array(INT8), tag=2),
-    F("fourth", Point, tag=3),
-)
+
+class Tagged(Message):
+    second: int = F(INT16, tag=1)
+    first: str | None = F(STRING, null="0+", tag=0, default=None)
+    third: list[int] = F(array(INT8), tag=2)
+    fourth: Point | None = F(Point, tag=3)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +144,12 @@ def test_unknown_tags_are_skipped() -> None:
 
 def test_tagged_fields_are_not_in_older_versions() -> None:
     """A tag is unknown in a version that did not have its field yet."""
-    cls = struct("Later", F("value", INT8, "1+", tag=0))
-    assert 0 == decode(plan(cls, 0, True), b"\x01\x00\x01\x09").value
-    assert 9 == decode(plan(cls, 1, True), b"\x01\x00\x01\x09").value
+
+    class Later(Message):
+        value: int = F(INT8, "1+", tag=0)
+
+    assert 0 == decode(plan(Later, 0, True), b"\x01\x00\x01\x09").value
+    assert 9 == decode(plan(Later, 1, True), b"\x01\x00\x01\x09").value
 
 
 # --- fields of other versions -------------------------------------------------------------------------------
@@ -147,10 +157,15 @@ def test_tagged_fields_are_not_in_older_versions() -> None:
 
 def test_absent_fields() -> None:
     """A field that the version does not have is not written and is read as its default; each list is a new one."""
-    cls = struct("Old", F("kept", INT8), F("new", INT8, "1+", default=-1), F("items", array(INT8), "1+"))
-    assert b"\x05" == encode(plan(cls, 0, False), cls(kept=5, new=6, items=[1]))
-    one, other = decode(plan(cls, 0, False), b"\x05"), decode(plan(cls, 0, False), b"\x05")
-    assert cls(kept=5) == one
+
+    class Old(Message):
+        kept: int = F(INT8)
+        new: int = F(INT8, "1+", default=-1)
+        items: list[int] = F(array(INT8), "1+")
+
+    assert b"\x05" == encode(plan(Old, 0, False), Old(kept=5, new=6, items=[1]))
+    one, other = decode(plan(Old, 0, False), b"\x05"), decode(plan(Old, 0, False), b"\x05")
+    assert Old(kept=5) == one
     assert one.items is not other.items
 
 
@@ -192,9 +207,13 @@ def test_malformed(kind: Any, flexible: bool, wire: bytes, reason: str) -> None:
 
 def test_malformed_says_where() -> None:
     """The error names the struct, the field and the byte."""
-    cls = struct("Where", F("one", INT32), F("items", array(Point)))
+
+    class Where(Message):
+        one: int = F(INT32)
+        items: list[Point] = F(array(Point))
+
     with pytest.raises(ProtocolError, match=r"Where\.items at byte 8 of 9: 1 elements announced"):
-        decode(plan(cls, 0, False), bytes(7) + b"\x01\x05")
+        decode(plan(Where, 0, False), bytes(7) + b"\x01\x05")
 
 
 def test_tag_of_the_wrong_size() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kconsumer._core.message_constructor import install_constructor
 from kconsumer.schema import APIS, FETCH, SASL_HANDSHAKE
 from kconsumer.schema.dsl import (
     INT16,
@@ -26,20 +27,21 @@ from kconsumer.schema.dsl import (
     plan,
     request_plan,
     response_plan,
-    struct,
 )
 from kconsumer.schema.fetch import FetchPartitionData, FetchRequest, FetchTopic
 from kconsumer.schema.sasl import SaslAuthenticateRequest
 
-Inner = struct("Inner", F("number", INT16, default=7))
-Outer = struct(
-    "Outer",
-    F("name", STRING, null="2+", default=None),
-    F("id", UUID, "1+"),
-    F("numbers", array(INT32)),
-    F("inner", Inner),
-    F("extra", Inner, "2+", tag=0),
-)
+
+class Inner(Message):
+    number: int = F(INT16, default=7)
+
+
+class Outer(Message):
+    name: str | None = F(STRING, null="2+", default=None)
+    id: bytes = F(UUID, "1+")
+    numbers: list[int] = F(array(INT32))
+    inner: Inner = F(Inner)
+    extra: Inner | None = F(Inner, "2+", tag=0)
 
 
 @pytest.mark.parametrize(
@@ -70,18 +72,19 @@ def test_defaults_are_not_shared() -> None:
 
 def test_keywords() -> None:
     """Fields are set by keyword, and other keywords are refused."""
+    anything: Any = Outer
     assert "x" == Outer(name="x").name
     with pytest.raises(TypeError, match="Outer has no field nam, numbr"):
-        Outer(nam="x", numbr=1)
+        anything(nam="x", numbr=1)
     with pytest.raises(AttributeError):
-        Outer().other = 1
+        anything().other = 1
 
 
 def test_keywords_in_any_order() -> None:
     """The order of the keywords does not matter, and a keyword need not be an interned string."""
     inner, extra = Inner(number=1), Inner(number=2)
     expected = [("x", ZERO_UUID, [3], inner, extra)]
-    values = {"extra": extra, "inner": inner, "numbers": [3], "name": "x"}
+    values: dict[str, Any] = {"extra": extra, "inner": inner, "numbers": [3], "name": "x"}
     not_interned = {"".join(list(name)): value for name, value in values.items()}
     for message in (
         Outer(extra=extra, numbers=[3], name="x", inner=inner),
@@ -117,17 +120,29 @@ def test_a_default_that_cannot_be_created() -> None:
     def fail() -> None:
         raise OSError("no")
 
-    broken = Field("list", array(INT32), Versions.parse("0+"), Versions.parse(""), None, fail, None, False)
-    message = struct("Broken", F("number", INT16), broken)
+    class Broken(Message):
+        number: int = F(INT16)
+        numbers: Any = Field(array(INT32), Versions.parse("0+"), Versions.parse(""), None, fail, None, False)
+
     with pytest.raises(OSError, match="no"):
-        message(number=1)
+        Broken(number=1)
 
 
 def test_a_field_without_a_slot() -> None:
     """A class whose slots do not have the names of its fields has no constructor."""
-    wrong = type("Wrong", (Message,), {"__slots__": (), "FIELDS": Inner.FIELDS})
+
+    class Wrong(Message):
+        FIELDS = Inner.FIELDS
+
     with pytest.raises(TypeError, match="number is not a slot"):
-        wrong()
+        Wrong()
+
+
+def test_only_classes_have_constructors() -> None:
+    """A constructor is not installed in an object that is no class."""
+    message: Any = Inner()
+    with pytest.raises(TypeError, match="is not a class"):
+        install_constructor(message)
 
 
 def test_copies_and_subclasses() -> None:
@@ -136,8 +151,11 @@ def test_copies_and_subclasses() -> None:
     for made in (copy.deepcopy(message), pickle.loads(pickle.dumps(message))):
         assert message == made
         assert message.topics[0] is not made.topics[0]
-    special = type("Special", (Inner,), {"__slots__": ()})
-    assert 5 == special(number=5).number
+
+    class Special(Inner):
+        pass
+
+    assert 5 == Special(number=5).number
 
 
 def test_equality() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from kconsumer import schema
-from kconsumer.schema import APIS, Api, stubs
+from kconsumer.schema import APIS, Api
 from kconsumer.schema.dsl import Array, Message
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
@@ -97,18 +95,3 @@ def test_class_names_are_unique() -> None:
     """Each struct has one class, and no two have the same name."""
     names = [cls.__name__ for cls in classes()]
     assert len(names) == len(set(names))
-
-
-def test_stubs_are_fresh(capsys: pytest.CaptureFixture[str]) -> None:
-    """The stubs equal what the tables generate."""
-    assert 0 == stubs.main(["--check"]), capsys.readouterr().err
-
-
-def test_stale_stubs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check fails if stubs are missing or old, and passes after they are written."""
-    monkeypatch.setattr(stubs, "__file__", str(tmp_path / "stubs.py"))
-    assert 1 == stubs.main(["--check"])
-    assert 0 == stubs.main([])
-    assert 0 == stubs.main(["--check"])
-    (tmp_path / "fetch.pyi").write_text("")
-    assert 1 == stubs.main(["--check"])
