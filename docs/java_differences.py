@@ -17,7 +17,6 @@ CLASSIC = "tests/unit/coordinator/test_classic_membership.py"
 MEMBER = "tests/unit/coordinator/test_consumer_membership.py"
 HEARTBEAT = "tests/unit/coordinator/test_consumer_heartbeat.py"
 CALLBACKS = "tests/integration/test_api_callbacks.py"
-ENDINGS = "tests/integration/test_endings.py"
 SUBSCRIPTIONS = "tests/integration/test_api_subscriptions.py"
 FETCHES = "tests/unit/fetching/test_fetch_manager.py"
 TELEMETRY = "tests/unit/telemetry/test_telemetry_manager.py"
@@ -85,7 +84,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "may also call [methods that do not wait](../guides/threads.md#calls-from-other-threads), such as "
             "`commit_async` and `pause`; any other call raises ConcurrentAccessError",
             (
-                f"{ENDINGS}::test_second_thread_is_refused_at_once",
+                "tests/unit/engine/test_access_guard.py::test_second_thread_is_refused_with_advice",
                 "tests/brokerless/test_shared_calls.py::test_a_commit_of_another_thread_is_sent_while_a_poll_waits",
             ),
         ),
@@ -93,7 +92,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "a forked process",
             "does not exist",
             "gets ForkedConsumerError if it uses its parent's consumer",
-            (f"{ENDINGS}::test_forked_child_gets_an_error_and_the_parent_continues",),
+            ("tests/brokerless/test_forked_children.py::test_every_call_of_a_child",),
         ),
         Difference(
             "plugins",

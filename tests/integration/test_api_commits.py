@@ -15,7 +15,7 @@ import pytest
 from kconsumer import Consumer, OffsetAndMetadata, TopicPartition
 from kconsumer.errors import BrokerError, CommitFailedError, KafkaError, TimeoutError, WakeupError
 from support.brokers.kafka import Kafka
-from support.harnesses.polling import Recorder, await_assignment, later, numbered, poll_until, read, tps, values
+from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
 from support.harnesses.stopwatch import Stopwatch
 
 New = Callable[..., Consumer]
@@ -195,20 +195,6 @@ def test_commit_before_joining_and_after_leaving(ten: TopicPartition, member: Ne
     consumer.close()
     assert [CommitFailedError] == [type(error) for error in done.errors]
     assert watch.seconds() < 5, "none of this waits for anything"
-
-
-def test_wakeup_ends_a_commit(new_consumer: New) -> None:
-    """wakeup() ends one commit that waits for a coordinator."""
-    consumer = new_consumer(bootstrap_servers="127.0.0.1:1", group_id="g")
-    tp = TopicPartition("t", 0)
-    consumer.assign([tp])
-    later(0.2, consumer.wakeup)
-    watch = Stopwatch()
-    with pytest.raises(WakeupError):
-        consumer.commit({tp: 1}, timeout=30)
-    assert watch.seconds() < 2
-    with pytest.raises(TimeoutError):
-        consumer.commit({tp: 1}, timeout=0.1)
 
 
 def test_wakeup_before_a_commit(ten: TopicPartition, member: New) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import groupby
 
 import pytest
 
@@ -95,24 +94,6 @@ def test_timeouts_in_every_form(kafka: Kafka, topic_name: str, new_consumer: New
         with pytest.raises(ValueError, match="negative"):
             call(timedelta(seconds=-1))
     consumer.close(timedelta(seconds=5))
-
-
-def test_options_as_a_mapping(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """from_config() accepts Java's option names and values as text, and makes the same consumer."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, numbered(5))
-    options = {
-        "bootstrap.servers": kafka.bootstrap_servers,
-        "group.id": topic_name,
-        "auto.offset.reset": "earliest",
-        "max.poll.records": "2",
-        "enable_auto_commit": "false",
-        "value.deserializer": "org.apache.kafka.common.serialization.StringDeserializer",
-    }
-    with Consumer.from_config(options, topic_name) as consumer:
-        assert ["0", "1"] == values(read(consumer, 2))
-        assert ["2", "3"] == values(read(consumer, 2))
-    assert {} == kafka.committed(topic_name, topic_name)
 
 
 # --- pause and resume ---
@@ -254,19 +235,6 @@ def test_buffer_memory_smaller_than_what_is_there(kafka: Kafka, topic_name: str,
 # --- order and fairness ---
 
 
-def test_records_of_a_partition_come_in_order(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """The offsets of each partition are returned without gap or repetition over many small batches and fetches."""
-    kafka.create_topic(topic_name, 3)
-    for partition in range(3):
-        kafka.produce(topic_name, numbered(500), partition=partition, config={"batch.num.messages": 10})
-    consumer = new_consumer(max_partition_fetch_bytes=2000, max_poll_records=33)
-    consumer.assign(tps(topic_name, 0, 1, 2))
-    offsets: dict[int, list[int]] = {0: [], 1: [], 2: []}
-    for record in read(consumer, 1500):
-        offsets[record.partition].append(record.offset)
-    assert {partition: list(range(500)) for partition in range(3)} == offsets
-
-
 def test_no_partition_starves(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
     """While one partition has far more records than the others, the first records of each other partition are returned
     before a quarter of the large one has been read (Java KIP-41's round robin).
@@ -283,16 +251,3 @@ def test_no_partition_starves(kafka: Kafka, topic_name: str, new_consumer: New) 
         for record in consumer.poll(10):
             seen[record.partition] += 1
         assert seen[0] < 10_000, seen
-
-
-def test_a_poll_takes_from_several_partitions(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """A poll returns records of several partitions, grouped by partition, each group in offset order."""
-    kafka.create_topic(topic_name, 3)
-    for partition in range(3):
-        kafka.produce(topic_name, numbered(5), partition=partition)
-    consumer = new_consumer(fetch_min_bytes=1)
-    consumer.assign(tps(topic_name, 0, 1, 2))
-    batch = consumer.poll(10)
-    assert 15 == len(batch), "one fetch brings all of one broker"
-    groups = [(partition, [r.offset for r in records]) for partition, records in groupby(batch, lambda r: r.partition)]
-    assert [(p, [0, 1, 2, 3, 4]) for p in range(3)] == sorted(groups)

@@ -228,18 +228,6 @@ def test_assign_after_a_break(two: tuple[TopicPartition, ...], new_consumer: New
     assert numbered(9, 1) == values(read(consumer, 9))
 
 
-def test_wakeup_ends_a_loop(ten: TopicPartition, new_consumer: New) -> None:
-    """wakeup() ends a waiting loop with WakeupError; a new loop continues."""
-    consumer = new_consumer()
-    consumer.assign([ten])
-    take(consumer, 10)
-    later(0.2, consumer.wakeup)
-    with pytest.raises(WakeupError):
-        next(iter(consumer))
-    consumer.seek(ten, 9)
-    assert [b"9"] == take(consumer, 1)
-
-
 def test_wakeup_in_the_middle_of_a_batch_loses_nothing(ten: TopicPartition, new_consumer: New) -> None:
     """A wakeup during the body is raised by the next poll of the loop, after all records of the batch were yielded."""
     consumer = new_consumer(max_poll_records=5)

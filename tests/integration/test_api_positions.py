@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from kconsumer import Consumer, OffsetAndMetadata, TopicPartition
-from kconsumer.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, StateError, TimeoutError, WakeupError
+from kconsumer.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, StateError, TimeoutError
 from support.brokers.kafka import Kafka
-from support.harnesses.polling import later, numbered, poll_until, read, tps, values
+from support.harnesses.polling import numbered, poll_until, read, tps, values
 from support.harnesses.stopwatch import Stopwatch
 
 New = Callable[..., Consumer]
@@ -127,31 +127,6 @@ def test_position_gives_up_after_its_timeout(topic_name: str, ten: TopicPartitio
         consumer.position(missing, timeout=0.7)
     assert 0.6 < watch.clock()
     assert watch.seconds() < 1.5
-
-
-def test_wakeup_ends_position(topic_name: str, ten: TopicPartition, new_consumer: New) -> None:
-    """wakeup() ends a waiting position(); the consumer remains usable (Java testPositionRespectsWakeup)."""
-    consumer = new_consumer()
-    missing = TopicPartition(f"{topic_name}-missing", 15)
-    consumer.assign([missing, ten])
-    later(0.3, consumer.wakeup)
-    watch = Stopwatch()
-    with pytest.raises(WakeupError):
-        consumer.position(missing, timeout=30)
-    assert watch.seconds() < 2
-    assert numbered(10) == values(read(consumer, 10))
-
-
-def test_wakeup_ends_position_without_a_broker(new_consumer: New) -> None:
-    """wakeup() ends a position() that waits for a connection to a broker (Java
-    testPositionWithErrorConnectionRespectsWakeup).
-    """
-    consumer = new_consumer(bootstrap_servers="127.0.0.1:1")
-    tp = TopicPartition("t", 0)
-    consumer.assign([tp])
-    later(0.3, consumer.wakeup)
-    with pytest.raises(WakeupError):
-        consumer.position(tp, timeout=100)
 
 
 # --- where reading starts ---

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
-from confluent_kafka.serialization import SerializationContext, StringDeserializer
 
-from kconsumer import Consumer, ConsumerRecords, OffsetAndMetadata, TimestampType, TopicPartition
-from kconsumer.errors import RecordDeserializationError
+from kconsumer import Consumer, OffsetAndMetadata, TimestampType, TopicPartition
 from support.brokers.kafka import Kafka
-from support.harnesses.polling import numbered, poll_until, read, tps, values
+from support.harnesses.polling import numbered, poll_until, read, tps
 
 New = Callable[..., Consumer]
 
@@ -80,150 +76,7 @@ def test_log_append_time(kafka: Kafka, topic_name: str, new_consumer: New, compr
 # --- deserializers ---
 
 
-class TopicAndHeaders:
-    """A deserializer object whose result contains its arguments."""
-
-    def deserialize(self, topic: str, headers: Any, data: bytes) -> object:
-        return topic, tuple(headers), data
-
-
-def shown(data: bytes, context: SerializationContext) -> object:
-    """A deserializer with confluent-kafka's signature whose result contains its context."""
-    return context.topic, context.field, data
-
-
-def test_kinds_of_deserializers(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """A callable, an object with deserialize(), and confluent-kafka's callables with a context all work as
-    deserializers.
-    """
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, [b'{"a": 1}'], keys=[b"k"], headers=[("h", b"1")])
-    for options, expected in (
-        ({"value_deserializer": json.loads}, (b"k", {"a": 1})),
-        ({"key_deserializer": TopicAndHeaders()}, ((topic_name, (("h", b"1"),), b"k"), b'{"a": 1}')),
-        ({"key_deserializer": shown, "value_deserializer": shown}, None),
-        ({"value_deserializer": StringDeserializer()}, (b"k", '{"a": 1}')),
-    ):
-        consumer = new_consumer(**options)
-        consumer.assign(tps(topic_name, 0))
-        (record,) = read(consumer, 1)
-        expected = expected or ((topic_name, "key", b"k"), (topic_name, "value", b'{"a": 1}'))
-        assert expected == (record.key, record.value)
-        assert (1, 8) == (record.serialized_key_size, record.serialized_value_size)
-
-
-def test_deserialization_failure_comes_after_the_good_records(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Records before the invalid one are returned first. Then each poll raises the error with the raw record, until a
-    seek past it (KIP-334, KIP-1036).
-    """
-    kafka.create_topic(topic_name)
-    texts = [b"1", b"2", b"not a number", b"4"]
-    kafka.produce(topic_name, texts, keys=[b"a", b"b", b"c", b"d"], headers=[("h", b"1")], partition=0)
-    (tp,) = tps(topic_name, 0)
-    consumer = new_consumer(value_deserializer=int, group_id=topic_name)
-    consumer.assign([tp])
-    assert [1, 2] == values(read(consumer, 2))
-    for _ in range(2):
-        with pytest.raises(RecordDeserializationError, match=rf"{topic_name}-0.*offset 2") as caught:
-            consumer.poll(10)
-        error = caught.value
-        assert (tp, 2, "value") == (error.topic_partition, error.offset, error.origin)
-        assert (b"c", b"not a number", (("h", b"1"),)) == (error.key, error.value, error.headers)
-        assert isinstance(error.__cause__, ValueError)
-        assert 2 == consumer.position(tp)
-    consumer.commit()
-    assert 2 == consumer.committed([tp])[tp].offset, "only what was returned counts as consumed"
-    consumer.seek(tp, error.offset + 1)
-    assert [4] == values(read(consumer, 1))
-
-
-def test_deserializer_that_recovers(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Each poll deserializes the failed record again, so a temporary failure needs no seek."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, numbered(3))
-    broken = True
-
-    def deserialize(data: bytes) -> int:
-        if broken and data == b"1":
-            raise ConnectionError("the schema registry is down")
-        return int(data)
-
-    consumer = new_consumer(value_deserializer=deserialize)
-    consumer.assign(tps(topic_name, 0))
-    assert [0] == values(read(consumer, 1))
-    with pytest.raises(RecordDeserializationError, match="schema registry"):
-        consumer.poll(10)
-    broken = False
-    assert [1, 2] == values(read(consumer, 2))
-
-
-def test_bad_key_of_one_partition_leaves_others_alone(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """While the next record of one partition cannot be deserialized, records of the other partition are still
-    returned.
-    """
-    kafka.create_topic(topic_name, 2)
-    kafka.produce(topic_name, [b"v"], keys=[b"\xff"], partition=0)
-    kafka.produce(topic_name, numbered(20), keys=[b"ok"] * 20, partition=1)
-    consumer = new_consumer(key_deserializer=bytes.decode, max_poll_records=4)
-    consumer.assign(tps(topic_name, 0, 1))
-    seen: list[object] = []
-    errors = []
-    deadline = time.monotonic() + 20
-    while (len(seen) < 20 or not errors) and time.monotonic() < deadline:
-        try:
-            seen += values(consumer.poll(0.5))
-        except RecordDeserializationError as error:
-            errors.append((error.topic_partition.partition, error.offset, error.origin))
-            consumer.pause(error.topic_partition)
-    assert numbered(20) == seen
-    assert [(0, 0, "key")] == errors
-
-
 # --- the batch ---
-
-
-def test_batch_of_several_partitions(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """len(), count, bool(), iteration, partitions(), records(), by_partition() and next_offsets() of a batch agree."""
-    kafka.create_topic(topic_name, 3)
-    kafka.produce(topic_name, numbered(2), partition=0)
-    kafka.produce(topic_name, numbered(3), partition=2)
-    zero, one, two = tps(topic_name, 0, 1, 2)
-    consumer = new_consumer()
-    consumer.assign([zero, one, two])
-    batch = consumer.poll(10)
-    assert isinstance(batch, ConsumerRecords)
-    assert (5, 5, True, 5) == (len(batch), batch.count, bool(batch), len(list(batch)))
-    assert frozenset({zero, two}) == batch.partitions()
-    assert [0, 1, 2] == [record.offset for record in batch.records(two)]
-    assert [] == batch.records(one)
-    assert {zero: [b"0", b"1"], two: [b"0", b"1", b"2"]} == {
-        tp: values(records) for tp, records in batch.by_partition().items()
-    }
-    assert {zero: OffsetAndMetadata(2, "", 0), two: OffsetAndMetadata(3, "", 0)} == batch.next_offsets()
-    assert list(batch) == list(batch), "can be read as often as wanted"
-    empty = consumer.poll(0)
-    assert (False, 0, [], frozenset(), {}) == (
-        bool(empty),
-        len(empty),
-        list(empty),
-        empty.partitions(),
-        empty.next_offsets(),
-    )
-
-
-def test_batch_outlives_later_polls_and_the_consumer(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """A batch remains readable after further polls, a seek and close()."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, numbered(10), compression="gzip")
-    (tp,) = tps(topic_name, 0)
-    consumer = new_consumer(max_poll_records=5)
-    consumer.assign([tp])
-    first = consumer.poll(10)
-    second = consumer.poll(10)
-    consumer.seek(tp, 0)
-    consumer.poll(10)
-    consumer.close()
-    assert numbered(10) == values([*first, *second])
 
 
 def test_committing_a_batch(kafka: Kafka, topic_name: str, new_consumer: New) -> None:

@@ -150,24 +150,6 @@ def test_subscribing_to_nothing_is_unsubscribing(kafka: Kafka, topic_name: str, 
     assert [("assigned", tps(topic, 0)), ("revoked", tps(topic, 0))] == listener.calls[-2:]
 
 
-def test_kinds_of_subscription_exclude_each_other(topic_name: str, member: New) -> None:
-    """Topic names, a pattern and assign() cannot be combined; unsubscribe() must come between them."""
-    consumer = member()
-    ways: list[Callable[[], None]] = [
-        lambda: consumer.subscribe(["t"]),
-        lambda: consumer.subscribe(re.compile("t.*")),
-        lambda: consumer.assign([TopicPartition("t", 0)]),
-    ]
-    for first in ways:
-        first()
-        for second in ways:
-            if second is not first:
-                with pytest.raises(StateError, match=r"unsubscribe\(\) first"):
-                    second()
-        first()
-        consumer.unsubscribe()
-
-
 @pytest.mark.classic_protocol
 def test_what_cannot_be_subscribed_to(member: New) -> None:
     """subscribe() rejects blank names, empty patterns, a listener together with callables, and broker-side patterns,

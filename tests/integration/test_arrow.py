@@ -68,26 +68,6 @@ def test_same_rows_as_poll(kafka: Kafka, topic_name: str, new_consumer: New, com
     assert dict.fromkeys(partitions, 700) == {tp: by_column.position(tp) for tp in partitions}
 
 
-def test_bounds_and_chosen_columns(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """No batch has more rows than max_rows, and each ends with the row that reaches max_bytes."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, [b"x" * 1000] * 100)
-    (tp,) = tps(topic_name, 0)
-    consumer = new_consumer()
-    consumer.assign([tp])
-    by_rows = read_arrow(consumer, 100, max_rows=30, columns=["value", "offset"])
-    assert all(30 >= len(batch) for batch in by_rows)
-    assert ("value", "offset") == by_rows[0].columns
-    consumer.seek(tp, 0)
-    by_bytes = read_arrow(consumer, 100, max_bytes=10_000, columns=["offset"])
-    assert all(10 >= len(batch) for batch in by_bytes)
-    consumer.seek(tp, 0)
-    assert 1 == len(read_arrow(consumer, 1, max_bytes=1)[0])
-    limited = new_consumer(max_poll_records=5)
-    limited.assign([tp])
-    assert all(5 >= len(batch) for batch in read_arrow(limited, 100))
-
-
 def test_positions_commits_and_mixing_with_poll(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
     """poll() and poll_arrow() share one position; the next_offsets() of a batch can be committed."""
     kafka.create_topic(topic_name)
@@ -138,28 +118,6 @@ def test_arguments_and_endings(kafka: Kafka, topic_name: str, new_consumer: New)
     later(0.2, consumer.wakeup)
     with pytest.raises(WakeupError):
         consumer.poll_arrow(30)
-
-
-def test_rows_that_cannot_be_built_are_read_again(
-    kafka: Kafka, topic_name: str, new_consumer: New, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When building the columns fails for lack of memory, the position does not change."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, numbered(10))
-    (tp,) = tps(topic_name, 0)
-    consumer = new_consumer()
-    consumer.assign([tp])
-    assert 0 == consumer.position(tp)
-
-    def refuse(*_: object) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("kconsumer.arrow.build", refuse)
-        with pytest.raises(MemoryError):
-            read_arrow(consumer, 10)
-    assert 0 == consumer.position(tp)
-    assert 10 == sum(map(len, read_arrow(consumer, 10)))
 
 
 def test_rows_outlive_their_consumer(kafka: Kafka, topic_name: str, new_consumer: New) -> None:

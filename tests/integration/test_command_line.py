@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -14,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pyarrow import parquet
 
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
@@ -68,65 +66,6 @@ def test_reads_a_topic(kafka: Kafka, topic: str) -> None:
     assert (0, "", "k", 1_700_000_000_000) == (code, err, json.loads(out)["key"], json.loads(out)["timestamp"])
 
 
-def test_reads_a_part_of_a_topic(kafka: Kafka, topic: str, tmp_path: Path) -> None:
-    """Partitions, a range of offsets or times, a key and a pattern select records, also for a file of columns."""
-    base = ["consume", topic, "-b", kafka.bootstrap_servers]
-    offsets = ["-f", r"%p/%o\n"]
-    assert (0, "1/0\n1/1\n1/2\n", "") == kconsumer(*base, "-p", "1", "--exit-at-end", *offsets)
-    assert (0, "0/1\n1/1\n", "") == _sorted(kconsumer(*base, "--from", "1", "--to", "2", *offsets))
-    between = ["--from", "@2023-11-14T22:13:21", "--to", "@1700000001500"]
-    assert (0, "0/1\n1/1\n", "") == _sorted(kconsumer(*base, *between, *offsets))
-    assert (0, "", "") == kconsumer(*base, "--from", "-1h", "--exit-at-end")
-    assert (0, "0/0\n1/0\n", "") == _sorted(kconsumer(*base, "--to", "-1h", "--grep", "0$", "--key", "k", *offsets))
-    file = tmp_path / "part.parquet"
-    assert (0, "", "") == kconsumer(*base, "--to", "2", "-o", str(file))
-    rows = parquet.read_table(file).select(["partition", "offset"]).to_pylist()
-    assert [(0, 0), (0, 1), (1, 0), (1, 1)] == sorted((row["partition"], row["offset"]) for row in rows)
-
-
-def test_decodes_values(kafka: Kafka, topic_name: str) -> None:
-    """With a deserializer values are objects in JSON, and JSON in other formats; an invalid one is an error."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, [b'{"id":1,"ok":true}', b"[1,2]", b"no json"])
-    base = ["consume", topic_name, "-b", kafka.bootstrap_servers, "--from", "earliest"]
-    base += ["-X", "value_deserializer=json"]
-    code, out, _ = kconsumer(*base, "-n", "2", "-f", "json")
-    assert (0, [{"id": 1, "ok": True}, [1, 2]]) == (code, [json.loads(line)["value"] for line in out.splitlines()])
-    kafka.produce(topic_name, [b"3"])
-    code, out, err = kconsumer(*base, "--exit-at-end")
-    assert (1, '{"id": 1, "ok": true}\n[1, 2]\n') == (code, out)
-    assert f"the value deserializer failed on the record of {topic_name}-0 at offset 2" in err
-    skip = "-p 0 --from 3"
-    assert err.endswith(f"; read the following records with {skip}\n")
-    assert (0, "3\n", "") == kconsumer(*base[:4], *base[6:], *skip.split(), "--exit-at-end")
-    code, out, err = kconsumer(*base, "-g", topic_name)
-    advice = err.rpartition(" and run kconsumer ")[2].split()
-    assert (1, '{"id": 1, "ok": true}\n[1, 2]\n') == (code, out)
-    assert 0 == kconsumer(*advice, "-b", kafka.bootstrap_servers)[0]
-    assert (0, "3\n", "") == kconsumer(*base, "-g", topic_name, "--exit-at-end")
-
-
-def test_a_terminal_is_not_controlled(kafka: Kafka, topic_name: str) -> None:
-    """On a terminal control characters of records are escaped and matches have a color; NO_COLOR removes the color."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, [b"an \x1b[2J error"])
-    command = [sys.executable, "-m", "kconsumer", "consume", topic_name, "-b", kafka.bootstrap_servers]
-    for settings, expected in (({}, "\x1b[1;31merror\x1b[0m"), ({"NO_COLOR": "1"}, "error")):
-        ours, theirs = pty.openpty()
-        environment = {**ENVIRONMENT, "TERM": "xterm", **settings}
-        done = subprocess.run(
-            [*command, "--exit-at-end", "--grep", "err.*"],
-            stdout=theirs,
-            stderr=subprocess.PIPE,
-            timeout=60,
-            check=True,
-            env=environment,
-        )
-        os.close(theirs)
-        assert (f"an \\x1b[2J {expected}\r\n", b"") == (os.read(ours, 4096).decode(), done.stderr)
-        os.close(ours)
-
-
 def _sorted(result: tuple[int, str, str]) -> tuple[int, str, str]:
     code, out, err = result
     return code, "".join(sorted(out.splitlines(keepends=True))), err
@@ -144,16 +83,6 @@ def test_a_group_continues_where_it_stopped(kafka: Kafka, topic: str) -> None:
     assert (0, "", "") == kconsumer(*base, "--exit-at-end")
 
 
-def test_errors(kafka: Kafka, topic: str) -> None:
-    """A missing topic or broker gives one line on stderr and exit code 1."""
-    absent = f"{topic}-absent"
-    code, out, err = kconsumer("consume", absent, "-b", kafka.bootstrap_servers)
-    assert (1, "", f"kconsumer: topic {absent!r} does not exist on {kafka.bootstrap_servers}\n") == (code, out, err)
-    code, out, err = kconsumer("consume", topic, "-b", "127.0.0.1:1", "-X", "default.api.timeout.ms=500")
-    assert (1, "", 1) == (code, out, err.count("\n"))
-    assert "127.0.0.1:1" in err
-
-
 def test_ctrl_c(kafka: Kafka, topic: str) -> None:
     """SIGINT ends a command that waits for records with exit code 130 and nothing on stderr."""
     command = ["-m", "kconsumer", "consume", topic, "-b", kafka.bootstrap_servers, "--from", "earliest"]
@@ -164,21 +93,6 @@ def test_ctrl_c(kafka: Kafka, topic: str) -> None:
         process.send_signal(signal.SIGINT)
         assert ("", "") == process.communicate(timeout=20)
         assert 130 == process.returncode
-
-
-def test_what_a_closed_pipe_did_not_take_is_not_committed(kafka: Kafka, topic_name: str) -> None:
-    """When the reader of the output closes the pipe in the middle of a batch, the whole batch is not committed, and the
-    group gets it again.
-    """
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, [b"x" * 1000] * 2000)
-    command = ["-m", "kconsumer", "consume", topic_name, "-b", kafka.bootstrap_servers, "-g", topic_name]
-    with running(*command, "--from", "earliest") as process:
-        assert process.stdout is not None
-        assert "x" * 1000 + "\n" == process.stdout.readline()
-        process.stdout.close()
-        assert 0 == process.wait(timeout=20)
-    assert {0: 0} == kafka.committed(topic_name, topic_name)
 
 
 @pytest.mark.parametrize("example", ["quickstart.py", "manual_commit.py", "rebalance_listener.py", "parallel.py"])

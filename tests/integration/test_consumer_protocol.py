@@ -18,7 +18,6 @@ import pytest
 from kconsumer import Consumer, ConsumerRecords, SubscriptionPattern, TopicPartition
 from kconsumer.errors import GroupError, UnsupportedVersionError
 from support.brokers.kafka import Kafka
-from support.brokers.kafka_admin import wait_until
 from support.harnesses.stopwatch import Stopwatch
 from support.members.clients import settings
 from support.members.group_load import PARTITIONS, all_offsets, drained, everything, load, one_three_two
@@ -167,32 +166,6 @@ def note(records: ConsumerRecords, seen: dict[TopicPartition, list[float]]) -> N
         seen.setdefault(tp, []).append(time.monotonic())
 
 
-def test_subscription_changes(kafka: Kafka, topic_name: str, member: New) -> None:
-    """When a topic is added and another one removed, callbacks get only the changed partitions."""
-    one, two = kafka.create_topic(f"{topic_name}-1"), kafka.create_topic(f"{topic_name}-2")
-    calls: list[tuple[str, set[TopicPartition]]] = []
-    consumer = member()
-
-    def subscribe(*topics: str) -> None:
-        consumer.subscribe(
-            topics,
-            on_assign=lambda _c, ps: ps and calls.append(("assigned", set(ps))),
-            on_revoke=lambda _c, ps: calls.append(("revoked", set(ps))),
-        )
-
-    subscribe(one)
-    poll_until([consumer], lambda: consumer.assignment() == tps(one, 0))
-    subscribe(one, two)
-    poll_until([consumer], lambda: consumer.assignment() == tps(one, 0) | tps(two, 0))
-    subscribe(two)
-    poll_until([consumer], lambda: consumer.assignment() == tps(two, 0))
-    assert [
-        ("assigned", tps(one, 0)),
-        ("assigned", tps(two, 0)),
-        ("revoked", tps(one, 0)),
-    ] == calls
-
-
 def test_topic_created_enlarged_and_deleted(kafka: Kafka, topic_name: str, member: New) -> None:
     """A subscribed topic is assigned when it is created, enlarged or deleted, without a rejoin."""
     consumer = member(topic_name, metadata_max_age_ms=300)
@@ -276,15 +249,6 @@ def test_static_member_returns(kafka: Kafka, topic_name: str, member: New) -> No
     assert (had, []) == (back.assignment(), calls)
 
 
-def test_static_member_leaves_for_good_with_leave_group(kafka: Kafka, topic_name: str, member: New) -> None:
-    """close(leave_group=True) removes a static member: the other member owns all partitions at once."""
-    topic = kafka.create_topic(topic_name, 4)
-    first, second = member(topic, group_instance_id="one"), member(topic, group_instance_id="two")
-    poll_until([first, second], lambda: len(first.assignment()) == len(second.assignment()) == 2)
-    second.close(leave_group=True)
-    poll_until([first], lambda: len(first.assignment()) == 4, 5)
-
-
 def test_second_consumer_with_the_same_instance_id(kafka: Kafka, topic_name: str, member: New) -> None:
     """While the first consumer is alive, the coordinator rejects the second one permanently and the first one
     continues. In the classic protocol it is the opposite.
@@ -315,52 +279,6 @@ def test_member_removed_by_an_admin(kafka: Kafka, topic_name: str, member: New) 
     assert before.member_id == consumer.group_metadata().member_id
 
 
-def test_caller_that_does_not_poll(kafka: Kafka, topic_name: str, member: New) -> None:
-    """After max_poll_interval_ms without a poll the member leaves by itself; the next poll calls on_lost and joins
-    again.
-    """
-    topic = kafka.create_topic(topic_name, 1)
-    calls: list[str] = []
-    consumer = member(max_poll_interval_ms=1500)
-    consumer.subscribe(
-        [topic], on_assign=lambda _c, ps: ps and calls.append("assigned"), on_lost=lambda *_: calls.append("lost")
-    )
-    poll_until([consumer], lambda: calls == ["assigned"])
-    wait_until(lambda: kafka.group_state(topic_name) == "EMPTY", 10, "the member to leave")
-    assert ["assigned"] == calls
-    poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"], context=calls)
-
-
-@pytest.mark.parametrize("kind", ["assigned", "revoked"])
-def test_callback_that_raises(kafka: Kafka, topic_name: str, member: New, kind: str) -> None:
-    """poll() raises the error of a callback and calls the callback again later. Until it returns without an error,
-    partitions passed to on_assign are not read and partitions passed to on_revoke are not assigned to another member.
-    """
-    topic = kafka.create_topic(topic_name, 2)
-    for partition in (0, 1):
-        kafka.produce(topic, [b"x"], partition=partition)
-    failures = [ValueError("no"), ValueError("not yet")]
-
-    def fail(_consumer: Consumer, partitions: object) -> None:
-        if partitions and failures:
-            raise failures.pop(0)
-
-    consumer = member()
-    if kind == "assigned":
-        consumer.subscribe([topic], on_assign=fail)
-        other = consumer
-    else:
-        consumer.subscribe([topic], on_revoke=fail)
-        poll_until([consumer], lambda: len(consumer.assignment()) == 2 and at_end(consumer))
-        other = member(topic)
-    for text in ("no", "not yet"):
-        with pytest.raises(ValueError, match=text):
-            poll_until([other, consumer], lambda: False)
-        assert other is consumer or not other.assignment()
-    values = poll_until([other, consumer], lambda: bool(other.assignment()) and at_end(other))
-    assert [b"x"] * 2 == values if other is consumer else [] == values, "what was committed is not read again"
-
-
 def test_callback_longer_than_the_rebalance_timeout(kafka: Kafka, topic_name: str, member: New) -> None:
     """on_revoke takes longer than max_poll_interval_ms. The member is removed from the group, calls on_lost for its
     remaining partitions, joins again and owns its share.
@@ -383,72 +301,6 @@ def test_callback_longer_than_the_rebalance_timeout(kafka: Kafka, topic_name: st
     other = member(topic)
     poll_until([slow, other], lambda: len(slow.assignment()) == len(other.assignment()) == 1, 30)
     assert ["revoked", "lost", "assigned"] == calls[calls.index("revoked") :][:3]
-
-
-def test_commits_inside_callbacks(kafka: Kafka, topic_name: str, member: New) -> None:
-    """commit() in on_assign and on_revoke succeeds; reading, and the next owner, start at the committed offsets."""
-    topic = kafka.create_topic(topic_name, 2)
-    for partition in range(2):
-        kafka.produce(topic, [b"%d" % n for n in range(10)], partition=partition)
-    first = member(enable_auto_commit=False)
-    first.subscribe(
-        [topic],
-        on_assign=lambda consumer, ps: consumer.commit(dict.fromkeys(ps, 2)),
-        on_revoke=lambda consumer, ps: consumer.commit(dict.fromkeys(ps, 7)),
-    )
-    values = poll_until([first], lambda: len(first.assignment()) == 2 and at_end(first))
-    assert [value for n in range(2, 10) for value in [b"%d" % n] * 2] == sorted(values)
-    assert {0: 2, 1: 2} == kafka.committed(topic_name, topic)
-    second = member(topic, enable_auto_commit=False)
-    values = poll_until(
-        [second, first], lambda: second.assignment() and at_end(second) and len(first.assignment()) == 1
-    )
-    assert [b"7", b"8", b"9"] == values[-3:]
-    assert [2, 7] == sorted(kafka.committed(topic_name, topic).values())
-
-
-def test_positions_are_committed_before_on_revoke(kafka: Kafka, topic_name: str, member: New) -> None:
-    """With auto-commit, the offsets of returned records are committed when on_revoke runs and the partition is still
-    owned. on_assign follows without new partitions, in the same epoch or a later one.
-    """
-    topic = kafka.create_topic(topic_name, 2)
-    for partition in (0, 1):
-        kafka.produce(topic, [b"x"] * 10, partition=partition)
-    story: list[tuple[str, int, list[int | None], bool]] = []
-
-    def note(kind: str) -> Callable[[Consumer, Any], None]:
-        def hook(consumer: Consumer, partitions: Any) -> None:
-            committed = [at and at.offset for at in consumer.committed(partitions).values()]
-            story.append((kind, len(partitions), committed, consumer.assignment().issuperset(partitions)))
-
-        return hook
-
-    first = member(auto_commit_interval_ms=3_600_000)
-    first.subscribe([topic], on_assign=note("assigned"), on_revoke=note("revoked"))
-    poll_until([first], lambda: len(first.assignment()) == 2 and at_end(first))
-    second = member(topic)
-    poll_until([first, second], lambda: len(second.assignment()) == 1 and story[-1][:2] == ("assigned", 0))
-    nonempty = [call for call in story if call != ("assigned", 0, [], True)]
-    assert [("assigned", 2, [None, None], True), ("revoked", 1, [10], True)] == nonempty
-
-
-def test_unsubscribing_inside_a_callback(kafka: Kafka, topic_name: str, member: New) -> None:
-    """unsubscribe() inside on_assign leaves the group for good."""
-    topic = kafka.create_topic(topic_name, 1)
-    consumer = member()
-    calls: list[str] = []
-
-    def on_assign(consumer: Consumer, partitions: object) -> None:
-        if partitions:
-            calls.append("assigned")
-            consumer.unsubscribe()
-
-    consumer.subscribe([topic], on_assign=on_assign, on_revoke=lambda *_: calls.append("revoked"))
-    watch = Stopwatch()
-    assert not consumer.poll(10)
-    assert watch.seconds() < 8
-    assert ["assigned", "revoked"] == calls
-    wait_until(lambda: kafka.group_state(topic_name) == "EMPTY", 5, "the member to leave")
 
 
 def test_close_in_the_middle_of_a_reconciliation(kafka: Kafka, topic_name: str, member: New) -> None:

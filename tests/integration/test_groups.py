@@ -12,14 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
 
 import kconsumer
 from kconsumer import Consumer, TopicPartition, cli
-from kconsumer.errors import BrokerError, ConfigError, StateError
 from kconsumer.groups import GroupClient, GroupDescription, GroupOffset
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
@@ -215,23 +213,6 @@ def test_listing_is_as_java_says(kafka: Kafka, group: str) -> None:
     assert group not in {found.group_id for found in kconsumer.groups.list(kafka.bootstrap_servers, states=["empty"])}
 
 
-def test_errors_of_group_calls(kafka: Kafka, topic_name: str) -> None:
-    """Errors are raised for a group that does not exist, invalid words, a closed client, and a client with a
-    group_id.
-    """
-    with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
-        kconsumer.groups.describe(topic_name, kafka.bootstrap_servers)
-    with pytest.raises(ConfigError, match="group_id is not an option of GroupClient"):
-        GroupClient(kafka.bootstrap_servers, group_id="g")
-    with GroupClient(kafka.bootstrap_servers) as client:
-        with pytest.raises(ValueError, match="no group state 'happy'"):
-            client.list(states=["happy"])
-        assert [] == [found for found in client.list(states="dead") if found.group_id == topic_name]
-    client.close()
-    with pytest.raises(StateError, match="closed"):
-        client.list()
-
-
 # --- the command ------------------------------------------------------------------------------------------------
 
 
@@ -240,25 +221,6 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     code = cli.main(arguments)
     out, err = capsys.readouterr()
     return code, out, err
-
-
-def test_the_command(kafka: Kafka, group: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Tables and JSON have the same contents, --max-lag determines the exit code, and a missing group is an error."""
-    servers = ["-b", kafka.bootstrap_servers]
-    code, out, _ = run(capsys, "groups", "list", *servers, "--type", "classic", "--json")
-    assert (0, True) == (code, group in {json.loads(line)["group"] for line in out.splitlines()})
-    code, out, _ = run(capsys, "groups", "lag", group, *servers, "--max-lag", "9")
-    assert (0, ["Stable", "2", "4", "1", "9", "7", f"{group}-0"]) == (code, out.splitlines()[1].split()[1:])
-    code, out, err = run(capsys, "groups", "lag", group, *servers, "--max-lag", "8", "-f", "json")
-    assert (3, 9) == (code, json.loads(out)["lag"])
-    assert f"kconsumer: group {group!r} lags by 9 records (largest lag: 7 in {group}-0); the limit is 8\n" == err
-    code, out, _ = run(capsys, "groups", "describe", group, *servers, "--json")
-    described: dict[str, Any] = json.loads(out)
-    assert (0, 9, 2, 4) == (code, described["lag"], len(described["members"]), len(described["offsets"]))
-    code, out, _ = run(capsys, "groups", "members", group, *servers)
-    assert (0, 3) == (code, len(out.splitlines()))
-    code, out, err = run(capsys, "groups", "offsets", f"{group}-none", *servers)
-    assert (1, "", True) == (code, out, err.startswith(f"kconsumer: group '{group}-none' does not exist"))
 
 
 def test_watching_ends_with_ctrl_c(kafka: Kafka, group: str) -> None:

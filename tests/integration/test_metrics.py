@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -144,35 +143,6 @@ def test_names_are_kafkas(kafka: Kafka, topic_name: str, new_consumer: New, engi
     for name in ("records-consumed-total", "bytes-consumed-total", "records-lag-max", "records-lead-min"):
         (value,) = (value for found, _, value in rows if found == (FETCHES, name, "client-id"))
         assert float(value) == metric(consumer, name, FETCHES), name
-
-
-@pytest.mark.classic_protocol
-def test_values_of_a_group_member(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """A join, heartbeats, a commit and polls are each counted once, with a duration above zero."""
-    kafka.create_topic(topic_name, 2)
-    kafka.produce(topic_name, numbered(10))
-    consumer = new_consumer(group_id=topic_name, enable_auto_commit=False)
-    consumer.subscribe([topic_name], on_assign=lambda c, partitions: [c.position(tp) for tp in partitions])
-    read(consumer, 10)
-    consumer.commit()
-    consumer.committed(consumer.assignment())
-    consumer.poll(0)  # the second poll, from which on there is a time between polls
-    poll_until(consumer, lambda: metric(consumer, "heartbeat-total") >= 2)
-    counted = {name: metric(consumer, f"{name}-total") for name in ("join", "sync", "rebalance", "failed-rebalance")}
-    assert {"join": 1, "sync": 1, "rebalance": 1, "failed-rebalance": 0} == counted
-    assert (2, 1) == (metric(consumer, "assigned-partitions"), metric(consumer, "commit-total"))
-    for name in ("join-time-avg", "rebalance-latency-max", "commit-latency-avg", "heartbeat-response-time-max"):
-        assert 0 < metric(consumer, name) < 20_000, name
-    assert 0 == metric(consumer, "last-heartbeat-seconds-ago")
-    assert metric(consumer, "partition-assigned-latency-max") > 0
-    assert isnan(metric(consumer, "partition-revoked-latency-max"))
-    assert 2 == metric(consumer, "connection-count", "consumer-metrics")  # leader and coordinator
-    for name in ("commit-sync-time-ns-total", "committed-time-ns-total", "time-between-poll-avg", "io-wait-ratio"):
-        assert metric(consumer, name, "consumer-metrics") > 0, name
-    assert 0 < metric(consumer, "poll-idle-ratio-avg", "consumer-metrics") <= 1
-    sent = metric(consumer, "request-total", "consumer-metrics")
-    assert 0 <= sent - metric(consumer, "response-total", "consumer-metrics") <= 2
-    assert metric(consumer, "incoming-byte-total", "consumer-metrics") > 500
 
 
 @pytest.mark.network_thread

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +19,6 @@ from support.brokers.kafka import KafkaCluster
 from support.harnesses.polling import numbered, poll_until, tps, values
 
 pytestmark = pytest.mark.classic_protocol  # the consumer has no group
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -83,81 +80,6 @@ def test_broker_that_hangs(kafka_cluster3: KafkaCluster, topic: str, consumer: C
     kafka_cluster3.produce(topic, [b"more"], partition=0)
     assert [b"more"] == values(poll_until(consumer, lambda: consumer.position(frozen) == 11))
     await_state(consumer, frozen, Condition.IN_FLIGHT)
-
-
-def test_leader_that_is_killed(kafka_cluster3: KafkaCluster, topic: str, consumer: Consumer) -> None:
-    """With a dead broker, a partition is in backoff because the broker is unreachable, then has no leader once metadata
-    is updated, and is fetched from the next leader.
-    """
-    (lost, other) = tps(topic, 0, 1)
-    node = kafka_cluster3.node(kafka_cluster3.leader_of(topic, 0))
-    node.kill()
-    try:
-        status = await_state(consumer, lost, Condition.BACKOFF)
-        assert f"127.0.0.1:{node.port}" in status.reason
-        status = await_state(consumer, lost, Condition.NO_LEADER)
-        assert "metadata" in status.reason
-        before = status.since
-        kafka_cluster3.produce(topic, [b"more"], partition=1)
-        assert [b"more"] == values(poll_until(consumer, lambda: consumer.position(other) == 11))
-        status = await_state(consumer, lost, Condition.NO_LEADER)
-        assert before < status.since < 40
-    finally:
-        node.start()
-    await_state(consumer, lost, Condition.IN_FLIGHT)
-    kafka_cluster3.produce(topic, [b"again"], partition=0)
-    assert [b"again"] == values(poll_until(consumer, lambda: consumer.position(lost) == 11))
-
-
-def test_paused(kafka_cluster3: KafkaCluster, topic: str, consumer: Consumer) -> None:
-    """A partition is paused since the call of `pause`, while the other one has a fetch in flight. `repr` counts
-    both.
-    """
-    paused, other = tps(topic, 0, 1)
-    consumer.pause(paused)
-    kafka_cluster3.produce(topic, [b"more"], partition=0)
-    assert [] == values(poll_until(consumer, lambda: consumer.partition_states()[paused].since > 1))
-    await_state(consumer, other, Condition.IN_FLIGHT)
-    assert Condition.PAUSED is consumer.partition_states()[paused].state
-    assert "2 partitions: 1 in flight, 1 paused>" in repr(consumer)
-    consumer.resume(paused)
-    assert [b"more"] == values(poll_until(consumer, lambda: consumer.position(paused) == 11))
-
-
-def test_buffer_full(kafka_cluster3: KafkaCluster, topic_name: str, engine: dict[str, Any]) -> None:
-    """While records of one broker fill most of the buffer, partitions of another broker have the reason "buffer full",
-    until some records are read.
-    """
-    kafka_cluster3.create_topic(topic_name, 6)
-    for partition in range(6):
-        kafka_cluster3.produce(topic_name, [bytes(1000)] * 400, partition=partition, config={"batch.size": 100_000})
-    partitions = tps(topic_name, *range(6))
-    leader = kafka_cluster3.leader_of(topic_name, 0)
-    first = [tp for tp in partitions if kafka_cluster3.leader_of(topic_name, tp.partition) == leader]
-    others = [tp for tp in partitions if tp not in first]
-    assert 2 == len(first)
-    with Consumer(
-        bootstrap_servers=kafka_cluster3.bootstrap_servers,
-        auto_offset_reset="earliest",
-        buffer_memory=500_000,
-        **engine,
-    ) as consumer:
-        consumer.assign(first)
-        count = sum(len(consumer.poll(5, max_records=1)) for _ in range(20))
-        consumer.assign(partitions)
-        for tp in others:
-            consumer.seek(tp, 0)
-        full: list[PartitionStatus] = []
-        while not full:
-            count += len(consumer.poll(5, max_records=1))
-            statuses = consumer.partition_states()
-            full = [statuses[tp] for tp in others if statuses[tp].state is Condition.BUFFER_FULL]
-            assert count < 80, statuses
-        assert "buffer full: buffer_memory has no room for a fetch" in full[0].reason
-        assert " of 500,000" in full[0].reason
-        assert Condition.BUFFERED is statuses[first[0]].state
-        got = poll_until(consumer, lambda: all(s.lag == 0 for s in consumer.partition_states().values()))
-        assert 2400 == count + len(got)
 
 
 def test_command_prints_states_on_sigusr1(kafka_cluster3: KafkaCluster, topic: str) -> None:

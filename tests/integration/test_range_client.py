@@ -9,15 +9,13 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 import time
 from datetime import UTC, datetime
 
-import pyarrow as pa
 import pytest
 
 from kconsumer import Consumer, OffsetAndMetadata, TopicPartition
-from kconsumer.errors import CommitFailedError, ConcurrentAccessError, ConfigError, OffsetOutOfRangeError, StateError
+from kconsumer.errors import CommitFailedError, ConfigError, OffsetOutOfRangeError
 from kconsumer.ranges import EARLIEST, LATEST, RangeClient, RangeReader, borrow
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
@@ -63,19 +61,6 @@ def test_many_ranges_over_the_same_connections(kafka: Kafka, filled: str) -> Non
 
 
 @pytest.mark.usefixtures("form")
-def test_a_new_range_ends_the_one_before(kafka: Kafka, filled: str) -> None:
-    """A client has one open range at a time; the reader of an earlier range raises an error that says so."""
-    with RangeClient(bootstrap_servers=kafka.bootstrap_servers) as client:
-        first = client.read_range((filled, 0), 0, 100, max_rows=10)
-        next(first)
-        second = client.read_range((filled, 1), 5, 9)
-        with pytest.raises(StateError, match="another one was opened"):
-            next(first)
-        first.close()
-        assert [5, 6, 7, 8] == offsets(second)
-
-
-@pytest.mark.usefixtures("form")
 def test_points(kafka: Kafka, filled: str) -> None:
     """Start and end may be ends of the log or times; the reader reports the offsets found for them."""
     kafka.delete_records(filled, {0: 12})
@@ -114,40 +99,6 @@ def test_latest_is_the_last_stable_offset(kafka: Kafka, topic_name: str) -> None
         assert [0, 1, 2] == offsets(reader)
         assert (3, 5) == (reader.last_stable_offset, reader.high_watermark)
     producer.abort_transaction(30)
-
-
-SPARK = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestampType", pa.int32()),
-        (
-            "headers",
-            pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-        ),
-    ]
-)
-
-
-@pytest.mark.usefixtures("form")
-def test_schema_of_spark(kafka: Kafka, filled: str) -> None:
-    """Batches have the column types of Spark's Kafka source, with all columns or those chosen by Spark's names."""
-    with RangeClient(bootstrap_servers=kafka.bootstrap_servers) as client:
-        (batch,) = client.read_range((filled, 1), 7, 9, schema="spark")
-        rows = batch.to_pyarrow()
-        assert SPARK == rows.schema
-        assert [8_000_000, 9_000_000] == rows["timestamp"].cast(pa.int64()).to_pylist()
-        assert [None, None] == rows["headers"].to_pylist()
-        columns = ["timestampType", "value"]
-        (batch,) = client.read_range((filled, 1), 7, 8, schema="spark", columns=columns)
-        assert [{"timestampType": 0, "value": numbered(100)[7]}] == batch.to_pyarrow().to_pylist()
-        assert tuple(columns) == batch.columns
-        with pytest.raises(ValueError, match="timestampType"):
-            client.read_range((filled, 1), 7, 8, schema="spark", columns=["timestamp_type"])
 
 
 def test_pickles_as_its_options(kafka: Kafka, filled: str) -> None:
@@ -200,30 +151,6 @@ def test_idle_connections_are_closed(kafka: Kafka, filled: str) -> None:
     del abandoned, reader
     gc.collect()
     wait_until(lambda: not client.connected, 10, "closing of connections of an abandoned range")
-
-
-def test_one_thread_at_a_time(kafka: Kafka, filled: str) -> None:
-    """While one thread reads, a call of a second thread raises at once."""
-    client = RangeClient(
-        bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed", default_api_timeout_ms=3_000
-    )
-    errors: list[BaseException] = []
-
-    def wait_for_records() -> None:
-        try:
-            offsets(client.read_range((filled, 0), 99, 200))
-        except Exception as error:
-            errors.append(error)
-
-    with client:
-        thread = threading.Thread(target=wait_for_records)
-        thread.start()
-        wait_until(lambda: client.connected and client._own_guard.holder, 10, "start of reading")
-        with pytest.raises(ConcurrentAccessError):
-            client.beginning_offsets([(filled, 0)])
-        thread.join()
-        assert ["TimeoutError"] == [type(error).__name__ for error in errors]
-        assert {TopicPartition(filled, 0): 0} == client.beginning_offsets([(filled, 0)])
 
 
 def test_borrowing(kafka: Kafka, filled: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kconsumer import read_range, read_topic
-from kconsumer.errors import ConfigError, OffsetOutOfRangeError, TimeoutError
+from kconsumer.errors import OffsetOutOfRangeError, TimeoutError
 from kconsumer.ranges import Gap, RangeReader
 from support.brokers.kafka import Kafka
 from support.harnesses.polling import numbered
@@ -115,30 +115,6 @@ def test_beyond_the_end(kafka: Kafka, topic_name: str) -> None:
     )
     with waiting, pytest.raises(TimeoutError, match="at offset 5 of 9"):
         offsets(waiting)
-
-
-@pytest.mark.parametrize("on_data_loss", ["error", "skip"])
-def test_an_end_before_the_start(kafka: Kafka, topic_name: str, on_data_loss: str) -> None:
-    """If the end was looked up, and lies before the start, the range is empty."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, numbered(5))
-    servers = {"bootstrap_servers": kafka.bootstrap_servers}
-    reader = read_range((topic_name, 0), 3, "earliest", on_data_loss=on_data_loss, **servers)
-    assert ([], (), 3, 3) == (offsets(reader), reader.gaps, reader.start_offset, reader.end_offset)
-
-
-def test_arguments(kafka: Kafka, topic_name: str) -> None:
-    """Invalid arguments raise before any record is read."""
-    servers = {"bootstrap_servers": kafka.bootstrap_servers}
-    for start, end in ((-1, 5), (5, 4)):
-        with pytest.raises(ValueError, match=r"not a(n offset| range)"):
-            read_range((topic_name, 0), start, end, **servers)
-    with pytest.raises(ValueError, match="error or skip"):
-        read_range((topic_name, 0), 0, 1, on_data_loss="maybe", **servers)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="group_id"):
-        read_range((topic_name, 0), 0, 1, group_id="g", **servers)
-    with pytest.raises(ValueError, match="no column"):
-        read_topic(topic_name, columns=["x"], **servers)
 
 
 def test_whole_topic(kafka: Kafka, topic_name: str) -> None:

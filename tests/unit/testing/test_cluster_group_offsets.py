@@ -222,11 +222,6 @@ def test_an_empty_group_without_offsets_is_removed(world: World) -> None:
 # --- OffsetDelete ---
 
 
-def deleted(response: Any) -> list[tuple[str, int, int]]:
-    """Returns topic, partition and error of each row of an OffsetDelete response."""
-    return [(topic.name, row.partition_index, row.error_code) for topic in response.topics for row in topic.partitions]
-
-
 def test_deleting_offsets_of_members_of_another_type(world: World) -> None:
     """The offsets of a group whose members are no consumers can be deleted only when it is empty."""
     member = FakeMember(world.cluster, world.clock)

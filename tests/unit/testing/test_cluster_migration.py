@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from support.fakes.consumer_members import FakeConsumerMember, describe, settle
 
 #: An assignment of the partitions 0, 1 and 2 of topic t, in version 0.
 ASSIGNMENT = bytes.fromhex("0000 00000001 0001 74 00000003 00000000 00000001 00000002 ffffffff")
-Make = Callable[..., Cluster]
 
 
 @pytest.fixture
