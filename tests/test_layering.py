@@ -387,3 +387,24 @@ def test_fields_are_assigned_by_their_class() -> None:
         if foreign and module.startswith(OWNED):
             found[module] = foreign
     assert FOREIGN_FIELDS == found
+
+
+def test_tests_have_one_door_to_the_inside() -> None:
+    """Tests reach the engine, the guard and the model of an object through `support/harnesses/inside.py` only."""
+    reach = re.compile(r"(?<!self)(?<!cls)\._(engine|guard|config|cluster|server|nodes_by_id)\b")
+    door = ROOT / "tests" / "support" / "harnesses" / "inside.py"
+    own = (
+        "simulation",
+        "soak",
+        "brokers",
+        "databases",
+        "scenarios",
+    )  # fields of their own classes, and members of them
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if path != door and path.parent.name not in own
+        for line in path.read_text().splitlines()
+        if reach.search(line)
+    ]
+    assert [] == found

@@ -14,6 +14,7 @@ from kconsumer.errors import BrokerError, ConcurrentAccessError, ConfigError, St
 from kconsumer.testing import FakeCluster
 from support.brokers.kafka_admin import wait_until
 from support.harnesses.cancellation import cancel_at
+from support.harnesses.inside import engine_of, guard_of
 from support.harnesses.polling import numbered
 
 GROUP = "g"
@@ -99,8 +100,8 @@ def test_a_client_belongs_to_one_event_loop(cluster: FakeCluster) -> None:
         asyncio.run(client.list())
     with pytest.raises(ConcurrentAccessError, match="event loop"):
         asyncio.run(client.close())
-    client._guard.closed = True
-    client._engine.abandon()
+    guard_of(client).closed = True
+    engine_of(client).abandon()
 
 
 def test_a_client_that_was_not_closed(cluster: FakeCluster) -> None:

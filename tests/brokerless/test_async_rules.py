@@ -17,6 +17,7 @@ from kconsumer.aio import AsyncConsumer
 from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError, TimeoutError, WakeupError
 from kconsumer.testing import FakeCluster
+from support.harnesses.inside import engine_of
 from support.harnesses.interruptions import no_thread_left
 
 pytestmark = pytest.mark.network_thread
@@ -101,7 +102,7 @@ def test_no_empty_result_after_close(cluster: FakeCluster, monkeypatch: pytest.M
                 await released.wait()
                 return ConsumerRecords.EMPTY
 
-            monkeypatch.setattr(consumer._engine, "poll_async", nothing)
+            monkeypatch.setattr(engine_of(consumer), "poll_async", nothing)
             poll = asyncio.create_task(consumer.poll(10))
             await asyncio.sleep(0)
             closing = asyncio.create_task(consumer.close())

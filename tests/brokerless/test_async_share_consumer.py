@@ -15,6 +15,7 @@ from kconsumer import ShareRecord, TopicPartition
 from kconsumer.aio import AsyncShareConsumer
 from kconsumer.errors import ConcurrentAccessError, ConfigError, KafkaError, StateError, WakeupError
 from kconsumer.testing import FakeCluster
+from support.harnesses.inside import engine_of
 from support.harnesses.interruptions import no_thread_left
 from support.members.share_groups import configure_group, share_records
 
@@ -115,7 +116,7 @@ def test_a_cancelled_poll_after_a_loop_that_stops_early(cluster: FakeCluster) ->
             async for _ in consumer:
                 break
             consumer.commit_async()
-            while not consumer._engine.callbacks.commits_pending:
+            while not engine_of(consumer).callbacks.commits_pending:
                 await asyncio.sleep(0.001)
             poll = asyncio.create_task(consumer.poll(5))
             await asyncio.sleep(0.01)

@@ -15,6 +15,7 @@ from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import WakeupError
 from kconsumer.testing import FakeCluster
 from support.aio.blocking import BlockingConsumer, ThreadRunners
+from support.harnesses.inside import engine_of
 
 pytestmark = pytest.mark.network_thread
 
@@ -130,16 +131,16 @@ def test_a_call_while_a_callback_is_due_lets_other_tasks_run(cluster: FakeCluste
     async def main() -> None:
         async with consumer_of(cluster, group_protocol="consumer", max_poll_interval_ms=300) as consumer:
             consumer.subscribe(["orders"])
-            callbacks = consumer._engine.callbacks
+            callbacks = engine_of(consumer).callbacks
             while not await consumer.poll():
                 pass
             while not callbacks.due:  # on_lost, because no task polls
                 await asyncio.sleep(0.01)
             cluster.kill(1)
-            before = consumer._engine.driver.suspensions
+            before = engine_of(consumer).driver.suspensions
             with pytest.raises(TimeoutError):
                 await consumer.end_offsets([TP], timeout=0.3)
-            assert consumer._engine.driver.suspensions > before
+            assert engine_of(consumer).driver.suspensions > before
             cluster.start(1)
 
     asyncio.run(asyncio.wait_for(main(), 20))
@@ -197,7 +198,7 @@ def test_an_idle_poll_is_not_resumed(cluster: FakeCluster) -> None:
 
     async def main() -> None:
         async with idle_poll(cluster) as (consumer, polling):
-            driver = consumer._engine.driver
+            driver = engine_of(consumer).driver
             counts = []
             while len(counts) < 2 or counts[-1] != counts[-2]:  # until all that a new consumer requests has arrived
                 counts.append(driver.suspensions)

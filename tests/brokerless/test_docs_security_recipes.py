@@ -25,6 +25,7 @@ from kconsumer.net.sasl.tokens import Tokens
 from kconsumer.testing import FakeCluster
 from support.brokers.certificates import Authority
 from support.harnesses.doc_blocks import BLOCKS, Block, run_python
+from support.harnesses.inside import config_of
 
 PAGE = "docs/guides/security-recipes.md"
 PROGRAMS = [block for block in BLOCKS if block.page == PAGE and block.language == "python" and block.runs]
@@ -131,7 +132,7 @@ def stand_ins() -> dict[str, ModuleType]:
 def test_tokens(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     """The options are accepted, and the provider issues a token that is used until it expires."""
     made: list[ConsumerConfig] = []
-    monkeypatch.setattr(Consumer, "list_topics", lambda consumer: made.append(consumer._config) or {})
+    monkeypatch.setattr(Consumer, "list_topics", lambda consumer: made.append(config_of(consumer)) or {})
     with monkeypatch.context() as patched:
         for name, module in stand_ins().items():
             patched.setitem(sys.modules, name, module)

@@ -18,6 +18,7 @@ from kconsumer import Consumer
 from kconsumer.errors import TimeoutError, TopicAuthorizationError
 from kconsumer.testing import FakeCluster
 from support.brokers.certificates import Authority
+from support.harnesses.inside import model_of
 from support.harnesses.interruptions import Interruption, interrupted
 
 AUTHORITY = Authority()
@@ -174,7 +175,7 @@ def test_a_failure_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
         raise LookupError("a defect")
 
     cluster = FakeCluster()
-    monkeypatch.setattr(cluster._cluster, "handle", fail)
+    monkeypatch.setattr(model_of(cluster), "handle", fail)
 
     def use() -> None:
         with cluster:
@@ -192,7 +193,7 @@ def test_a_failure_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_error_of_the_block_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the block raises an error, that error is raised, with a note about the failure of the model."""
     cluster = FakeCluster()
-    monkeypatch.setattr(cluster._cluster, "run_timers", lambda now: {}[now])
+    monkeypatch.setattr(model_of(cluster), "run_timers", lambda now: {}[now])
 
     def use() -> None:
         with cluster:

@@ -15,6 +15,7 @@ from kconsumer.errors import (
     TopicAuthorizationError,
 )
 from kconsumer.testing import FakeCluster
+from support.harnesses.inside import parts_of
 
 TP = TopicPartition("t", 0)
 DEADLINE_S = 20
@@ -146,7 +147,7 @@ def test_a_coordinator_that_dies_before_the_first_metadata(options: dict[str, An
         with Consumer(
             "orders", bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest", **options
         ) as consumer:
-            components = consumer._engine.components
+            components = parts_of(consumer)
             assert components.group is not None
             while (coordinator := components.group.coordinator.coordinator) is None:
                 assert not consumer.poll(0.05)

@@ -18,6 +18,7 @@ from kconsumer import Consumer, ConsumerRecords, TopicPartition
 from kconsumer.errors import KafkaError, StateError
 from support.fakes.group_broker import GroupBroker
 from support.harnesses.fetching import Log
+from support.harnesses.inside import guard_of
 from support.harnesses.interruptions import Action, arrival, at_point, handler, no_thread_left, points
 
 pytestmark = pytest.mark.network_thread
@@ -177,7 +178,7 @@ def test_exception_at_any_call(broker: GroupBroker, name: str, kind: str, act: C
                 hit, result = interrupted(consumer, lambda: call(consumer), point, act)
                 if isinstance(result, ConsumerRecords):
                     journal.take(result)
-                if consumer._guard.step.unfinished:
+                if guard_of(consumer).step.unfinished:
                     assert act is from_nowhere
                     with pytest.raises(StateError, match="interrupted in the middle of a step"):
                         consumer.poll(0)

@@ -28,6 +28,7 @@ from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from kconsumer.schema.metadata import MetadataResponseBroker
 from support.fakes.fake_network import Response, request_to, responses_of, send
 from support.fakes.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes, unused_port
+from support.harnesses.inside import links_of
 
 
 class Driver:
@@ -125,7 +126,7 @@ def test_a_response_in_many_parts_is_read_few_times(drivers: Any) -> None:
         broker.on(METADATA, METADATA.response(cluster_id="c" * 5000))
         driver = drivers(broker.port)
         driver.connect()
-        node = driver.client._nodes_by_id["-1"]
+        node = links_of(driver.client)["-1"]
         for _ in range(2):
             node.transport = counter = CountingReader(node.transport)
             driver.send()
@@ -564,7 +565,7 @@ def test_a_socket_has_one_reader(drivers: Any, monkeypatch: pytest.MonkeyPatch) 
         broker.on(METADATA, METADATA.response(brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40))
         driver = drivers(broker.port)
         driver.connect()
-        receiver, node = driver.client._loop.background_receiver, driver.client._nodes_by_id["-1"]
+        receiver, node = driver.client._loop.background_receiver, links_of(driver.client)["-1"]
         driver.send()
         driver.poll()  # from now on large responses are expected
         with monkeypatch.context() as without_prefetch:

@@ -15,6 +15,7 @@ from kconsumer.errors import StateError, WakeupError
 from kconsumer.testing import FakeCluster
 from support.brokers.certificates import Authority
 from support.fakes.tls_peer import send_close_notify
+from support.harnesses.inside import server_of
 from support.harnesses.polling import poll_until
 
 TP = TopicPartition("t", 0)
@@ -106,8 +107,8 @@ def test_a_broker_ends_tls_while_a_poll_waits(tmp_path: Path, engine: str) -> No
             consumer.seek(TP, 0)
             poll_until(consumer, lambda: consumer.position(TP) == 1)
             assert not consumer.poll(0.1)
-            with cluster._server.change():  # else its thread might use a socket at the same time
-                for client in cluster._server._clients.values():
+            with server_of(cluster).change():  # else its thread might use a socket at the same time
+                for client in server_of(cluster)._clients.values():
                     assert isinstance(client._socket, ssl.SSLSocket)
                     send_close_notify(client._socket)
             assert not consumer.poll(0.1)

@@ -21,6 +21,7 @@ from kconsumer.errors import KafkaError, ProtocolError
 from kconsumer.schema import APIS
 from kconsumer.types import GroupMetadata
 from support.fakes.coordinator_broker import INTERVAL_MS, CoordinatorBroker
+from support.harnesses.inside import config_of, parts_of
 from support.harnesses.raise_once import MAX_ERRORS, Fault, HookError, fail_in_encoder, fail_in_handler
 
 TPS = (TopicPartition("t", 0), TopicPartition("t", 1))
@@ -159,7 +160,7 @@ class FaultyRun:
         self._until(self._complete)
 
     def _idle(self) -> bool:
-        group = self.consumer._engine.components.group
+        group = parts_of(self.consumer).group
         assert group is not None
         return group.membership.idle
 
@@ -171,7 +172,7 @@ class FaultyRun:
             return False
         if self.consumer.assignment() == set(TPS):
             return True
-        if "consumer" != self.consumer._config.group_protocol:
+        if "consumer" != config_of(self.consumer).group_protocol:
             self.broker.rebalance()
         return False
 

@@ -13,6 +13,7 @@ from kconsumer import ShareConsumer
 from kconsumer.errors import KafkaError
 from kconsumer.net import connection
 from kconsumer.testing import FakeCluster
+from support.harnesses.inside import parts_of
 from support.members.share_groups import poll_records
 
 HEARTBEAT_MS = 50
@@ -104,7 +105,7 @@ def test_errors_are_raised_while_records_arrive(cluster: FakeCluster, monkeypatc
     failure = KafkaError("the group has a problem")
     with make(cluster) as consumer:
         poll_records(consumer, 1)
-        monkeypatch.setattr(consumer._engine.components.membership, "_error", failure)
+        monkeypatch.setattr(parts_of(consumer).membership, "_error", failure)
         with pytest.raises(KafkaError, match="has a problem"):
             poll_slowly(consumer, 198)
         assert 1 == len(consumer.poll(LIMIT_S))

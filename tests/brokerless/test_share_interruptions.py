@@ -13,6 +13,7 @@ import pytest
 from kconsumer import ShareConsumer
 from kconsumer.errors import KafkaError, StateError, UnsupportedVersionError
 from kconsumer.testing import FakeCluster
+from support.harnesses.inside import engine_of
 from support.members.share_groups import configure_group, poll_records
 
 pytestmark = pytest.mark.network_thread
@@ -180,7 +181,7 @@ def test_a_callback_that_raises_after_a_loop(cluster: FakeCluster) -> None:
     with make(cluster) as consumer:
         for _ in consumer:
             break
-        consumer._engine.callbacks.add(fail)  # as if the result of an acknowledgement had arrived
+        engine_of(consumer).callbacks.add(fail)  # as if the result of an acknowledgement had arrived
         with pytest.raises(ZeroDivisionError):
             consumer.poll(0)
         assert [(1, 2), (2, 2)] == deliveries(consumer, 2)

@@ -16,6 +16,7 @@ from kconsumer import Consumer, OffsetAndMetadata, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, KafkaError, StateError, WakeupError
 from kconsumer.testing import FakeCluster
+from support.harnesses.inside import engine_of, guard_of, parts_of
 from support.harnesses.threads import elsewhere, eventually
 
 ENGINES: dict[str, dict[str, Any]] = {
@@ -260,7 +261,7 @@ def test_calls_while_another_thread_closes(cluster: FakeCluster) -> None:
 def test_calls_in_a_forked_child(cluster: FakeCluster) -> None:
     """In a forked child these methods raise ForkedConsumerError, also if a thread of the parent held the lock."""
     with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id="forked") as consumer:
-        with consumer._engine.lock:
+        with engine_of(consumer).lock:
             child = os.fork()
             if child == 0:
                 error = _here(consumer.metrics)
@@ -271,8 +272,8 @@ def test_calls_in_a_forked_child(cluster: FakeCluster) -> None:
 def test_an_interrupted_thread_does_not_keep_others_waiting(cluster: FakeCluster) -> None:
     """If an exception has ended a thread that held the lock, calls of other threads raise StateError."""
     with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id="interrupted") as consumer:
-        consumer._engine.lock.acquire()
-        consumer._guard.step.begin()
+        engine_of(consumer).lock.acquire()
+        guard_of(consumer).step.begin()
         error = elsewhere(consumer.metrics)
         assert isinstance(error, StateError)
         assert "interrupted" in str(error)
@@ -282,7 +283,7 @@ def test_an_exception_inside_a_call_counts_as_an_interruption(
     member: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an unexpected exception inside such a call, the state may be incomplete, so later calls raise."""
-    monkeypatch.setattr(member._engine.components.assignment, "pause", _fail)
+    monkeypatch.setattr(parts_of(member).assignment, "pause", _fail)
     assert isinstance(elsewhere(lambda: member.pause(TPS[0])), MemoryError)
     with pytest.raises(StateError, match="interrupted"):
         member.poll(0)
@@ -300,7 +301,7 @@ def test_an_exception_inside_a_call_during_a_wait(member: Consumer, monkeypatch:
         while True:
             member.poll(0.2)
 
-    monkeypatch.setattr(member._engine.components.assignment, "pause", fail)
+    monkeypatch.setattr(parts_of(member).assignment, "pause", fail)
     timer = threading.Timer(0.2, elsewhere, [lambda: member.pause(TPS[0])])  # probably during a wait of poll
     timer.start()
     with pytest.raises(StateError, match="interrupted"):

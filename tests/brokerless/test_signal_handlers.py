@@ -21,6 +21,7 @@ from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT, LEAVE_GROUP
 from support.fakes.group_broker import GroupBroker
 from support.fakes.scripted_broker import SILENCE
 from support.harnesses.fetching import Log
+from support.harnesses.inside import guard_of
 from support.harnesses.interruptions import arrival, at_point, handler, no_thread_left, one_of, signal_after
 from support.harnesses.stopwatch import Stopwatch
 
@@ -149,7 +150,7 @@ class Inner:
 
 def reads_on(consumer: Consumer) -> None:
     """Check that the consumer is closed, or returns the records of both partitions in order from their positions on."""
-    if consumer._guard.closed:
+    if guard_of(consumer).closed:
         return
     if consumer.subscription() != {"t"}:
         consumer.unsubscribe()
@@ -185,7 +186,7 @@ def test_handler_inside_a_call(broker: GroupBroker, outer: str, kind: str, caplo
     left = list(enumerate(CALLS.items()))
     while left:
         with member(broker, kind) as consumer:
-            while left and not consumer._guard.closed:
+            while left and not guard_of(consumer).closed:
                 index, (name, inner) = left.pop()
                 acting = Inner(consumer, inner)
                 with handler(signal.SIGUSR1, acting):
@@ -244,7 +245,7 @@ def test_handler_while_a_call_waits(
             assert time.monotonic() - began < 8
             assert len(sent) == len(delays_s)
             if inner == "close" and sent:
-                assert consumer._guard.closed
+                assert guard_of(consumer).closed
     assert delays_s[0] < 0.3
     assert no_thread_left()
     assert len(caplog.records) < 40
@@ -264,5 +265,5 @@ def test_ctrl_c_ends_a_close_that_waits_to_leave(broker: GroupBroker, kind: str)
         with handler(signal.SIGUSR1, interrupt), signal_after(0.3, signal.SIGUSR1), pytest.raises(KeyboardInterrupt):
             consumer.close(20)
         assert time.monotonic() - began < 8
-        assert consumer._guard.closed
+        assert guard_of(consumer).closed
     assert no_thread_left()

@@ -17,6 +17,7 @@ from kconsumer.requests import UnsentRequest
 from kconsumer.telemetry.manager import TelemetryManager
 from kconsumer.telemetry.state import TelemetryState
 from kconsumer.testing import FakeCluster
+from support.harnesses.inside import parts_of
 
 LIMIT_S = 20.0
 INTERVAL_MS = 100
@@ -59,7 +60,7 @@ def poll_until(consumer: Consumer, condition: Callable[[], Any]) -> None:
 
 def telemetry(consumer: Consumer) -> TelemetryManager:
     """Returns the manager of the consumer's telemetry."""
-    return consumer._engine.components.telemetry
+    return parts_of(consumer).telemetry
 
 
 def test_metrics_are_pushed(cluster: FakeCluster, consumer: Consumer) -> None:

@@ -25,6 +25,7 @@ from kconsumer.errors import UnsupportedVersionError, WakeupError
 from kconsumer.schema import API_VERSIONS
 from support.fakes.log_broker import LogBroker
 from support.fakes.scripted_broker import api_versions
+from support.harnesses.inside import engine_of, parts_of
 from support.harnesses.threads import elsewhere, eventually
 
 pytestmark = pytest.mark.network_thread
@@ -170,9 +171,9 @@ def interrupted(call: Callable[[], Any], point: int) -> tuple[bool, Any]:
 def wait_for_data(consumer: Consumer) -> None:
     """Wait until a poll would find records that have arrived."""
     deadline = time.monotonic() + 20
-    while not consumer._engine.components.buffer.has_data():
+    while not parts_of(consumer).buffer.has_data():
         assert time.monotonic() < deadline
-        consumer._engine.driver.wait(Wait(consumer._clock.now() + 10, fetching=True))
+        engine_of(consumer).driver.wait(Wait(consumer._clock.now() + 10, fetching=True))
 
 
 def first_of_a_loop(consumer: Consumer, loops: list[Any]) -> Iterable[Any]:
@@ -246,7 +247,7 @@ def test_no_record_of_a_position_left_behind(consumer: Consumer, seed: int) -> N
     is the next one of the present position, in a partition that may be read.
     """
     rng, reader = random.Random(seed), Reader(consumer)
-    subscription = consumer._engine.components.subscription
+    subscription = parts_of(consumer).subscription
     assigned = {ZERO, ONE}
 
     def seek() -> None:
@@ -273,12 +274,12 @@ def test_no_record_of_a_position_left_behind(consumer: Consumer, seed: int) -> N
 
     def revoke() -> None:
         tp = rng.choice(sorted(assigned))
-        with consumer._engine.changing():  # as the group's managers do it
+        with engine_of(consumer).changing():  # as the group's managers do it
             subscription.assignment.mark_pending_revocation([tp])
         reader.held.add(tp)
 
     def revoked() -> set[TopicPartition]:
-        with consumer._engine.lock:
+        with engine_of(consumer).lock:
             return {tp for tp in assigned if subscription.assignment.get(tp).pending_revocation}
 
     for _ in range(300):
@@ -301,7 +302,7 @@ def test_what_is_assigned_can_be_asked_while_its_order_changes(consumer: Consume
     everything = {TopicPartition("many", number) for number in range(100)}
     consumer.assign(everything)
     consumer.pause(*everything)
-    engine, ended = consumer._engine, threading.Event()
+    engine, ended = engine_of(consumer), threading.Event()
 
     def take_turns() -> None:
         while not ended.is_set():
@@ -335,7 +336,7 @@ def test_poll_without_waiting_reads_all_there_is(consumer: Consumer) -> None:
 def test_the_network_thread_rests_when_there_is_nothing_to_do(consumer: Consumer) -> None:
     """Neither a poll that waits nor repeated polls without a timeout cause needless rounds of the network thread."""
     consumer.pause(ZERO, ONE)
-    engine: Any = consumer._engine
+    engine: Any = engine_of(consumer)
     consumer.poll(0.3)  # lets pending work complete
     rounds = 0
     one_round = engine.driver._network._run_once
@@ -360,8 +361,8 @@ def test_the_fetches_of_a_caller_that_is_never_suspended_are_sent(consumer: Cons
     """The fetch that a poll made is sent by the next poll, even if that returns records. The network thread need not
     wait until the interpreter suspends the caller's thread, which in this test never happens.
     """
-    driver: Any = consumer._engine.driver
-    dispatcher, fetch = consumer._engine.components.dispatcher, consumer._engine.components.fetch
+    driver: Any = engine_of(consumer).driver
+    dispatcher, fetch = parts_of(consumer).dispatcher, parts_of(consumer).fetch
     reader = Reader(consumer)
     reader.poll(10)
     before = sys.getswitchinterval()
@@ -393,7 +394,7 @@ def test_a_fetch_made_while_others_are_written_is_still_to_be_sent(
     """A poll makes a fetch while the network thread writes earlier requests. The fetch stays urgent until it has been
     written, too.
     """
-    engine: Any = consumer._engine
+    engine: Any = engine_of(consumer)
     driver, components = engine.driver, engine.components
     client, fetch, dispatcher = components.client, components.fetch, components.dispatcher
     reader, seen = Reader(consumer), []

@@ -21,6 +21,7 @@ from kconsumer.engine.network_thread import NetworkThread
 from kconsumer.errors import ConfigError, ForkedConsumerError, KafkaError, StateError, TimeoutError, WakeupError
 from kconsumer.metrics.registry import Metrics
 from kconsumer.types import SubscriptionPattern
+from support.harnesses.inside import engine_of, parts_of
 from support.harnesses.stopwatch import Stopwatch
 from support.harnesses.threads import eventually
 
@@ -66,7 +67,7 @@ def test_close_does_not_wait_for_a_thread_that_is_stuck(monkeypatch: pytest.Monk
     when its call has ended.
     """
     made = Consumer("t", **WHERE)
-    client = made._engine.components.client
+    client = parts_of(made).client
     stuck, released = threading.Event(), threading.Event()
     closed: list[str] = []
     poll, close = client.poll, client.close
@@ -126,7 +127,7 @@ def test_a_wakeup_before_close_is_forgotten(protocol: str, monkeypatch: pytest.M
     where = f"127.0.0.1:{silent.getsockname()[1]}"
     with silent, consumer("t", group_protocol=protocol, bootstrap_servers=where) as made:
         made.poll(0)
-        dispatcher = made._engine.components.dispatcher
+        dispatcher = parts_of(made).dispatcher
         step = dispatcher.step
 
         def counted(timeout_ms: float) -> None:
@@ -161,7 +162,7 @@ def test_a_manager_that_fails_is_reported_and_the_others_continue() -> None:
     """A bug's error in one manager is raised once by a call that waits, and metadata is still requested."""
     with consumer() as made:
         made.assign([TopicPartition("t", 0)])
-        engine: Any = made._engine
+        engine: Any = engine_of(made)
         broken = engine.components.offsets
         engine.components.managers = [m for m in engine.components.managers if m is not broken]
         made.poll(0)

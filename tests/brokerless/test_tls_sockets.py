@@ -36,6 +36,7 @@ from support.brokers.certificates import DAY, Authority
 from support.fakes.fake_network import Response, request_to, responses_of, send
 from support.fakes.scripted_broker import ScriptedBroker, api_versions, read_request, response_bytes, unused_port
 from support.fakes.tls_peer import send_close_notify, server_context, serving
+from support.harnesses.inside import links_of
 
 # How OpenSSL calls a record that it cannot decrypt; newer versions end their list of errors with the second text.
 BAD_RECORD = "decryption failed or bad record mac|record layer failure"
@@ -135,8 +136,8 @@ def test_a_request_and_its_response(drivers: Any, context: ssl.SSLContext, versi
         request = driver.send()
         [response] = driver.take(1)
         assert (request, "c" * 200) == (response.request, response.message.cluster_id)
-        assert f"fd={driver.client._nodes_by_id['-1'].transport.fileno()} {version}" in repr(
-            driver.client._nodes_by_id["-1"].transport
+        assert f"fd={links_of(driver.client)['-1'].transport.fileno()} {version}" in repr(
+            links_of(driver.client)["-1"].transport
         )
 
 

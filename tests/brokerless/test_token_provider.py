@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer
+from support.harnesses.inside import engine_of
 
 
 class Provider:
@@ -56,8 +57,8 @@ def test_credentials_are_got_on_a_thread_of_their_own(provider: Provider, engine
             began = time.monotonic()
             assert not consumer.poll(0.1)
             assert time.monotonic() - began < 5
-            assert consumer._engine.lock.acquire(timeout=5)
-            consumer._engine.lock.release()
+            assert engine_of(consumer).lock.acquire(timeout=5)
+            engine_of(consumer).lock.release()
             assert ["kconsumer-background"] == provider.threads
         finally:
             consumer.close(0.1)

@@ -20,6 +20,7 @@ from kconsumer import Consumer, ShareConsumer
 from kconsumer.aio import AsyncConsumer, AsyncShareConsumer
 from kconsumer.testing import FakeCluster
 from support.aio.blocking import ThreadRunners
+from support.harnesses.inside import engine_of, parts_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -120,7 +121,7 @@ def test_a_cycle_that_another_thread_collects(cluster: FakeCluster, runners: Thr
 def test_a_lock_that_the_collecting_thread_holds(cluster: FakeCluster, runners: ThreadRunners, kind: str) -> None:
     """The garbage collector may run while any thread holds the engine's lock, and does not wait for it."""
     consumer = member(cluster, runners, kind)
-    lock = consumer._engine.components.lock
+    lock = parts_of(consumer).lock
     locked, done = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -143,7 +144,7 @@ def test_its_own_thread_collects(cluster: FakeCluster, runners: ThreadRunners, k
     """The garbage collector may run in the consumer's own thread, in the middle of a step."""
     consumer = member(cluster, runners, kind)
     garbage = [consumer]
-    heartbeat = consumer._engine.components.group.heartbeat
+    heartbeat = parts_of(consumer).group.heartbeat
     poll = heartbeat.poll
 
     def poll_and_collect(now: float) -> Any:
@@ -225,7 +226,7 @@ def test_a_driver_that_fails(
 ) -> None:
     """An error, such as one of gevent when the process ends, is not reported, because no code could handle it."""
     consumer = member(cluster, runners, kind)
-    engine = consumer._engine
+    engine = engine_of(consumer)
 
     def fail(_at_end: object) -> bool:
         raise RuntimeError("greenlet is being finalized")

@@ -13,6 +13,7 @@ import pytest
 from kconsumer import Consumer, ShareConsumer
 from kconsumer.net.address_failures import ADVERTISED
 from kconsumer.testing import FakeCluster
+from support.harnesses.inside import model_of, server_of
 
 ENGINES: dict[str, dict[str, Any]] = {
     "classic": {},
@@ -98,8 +99,8 @@ def test_an_advertised_address_that_cannot_be_reached(engine: str, caplog: pytes
     with FakeCluster() as cluster:
         cluster.create_topic("t")
         servers = cluster.bootstrap_servers
-        with cluster._server.change():
-            cluster._cluster.brokers[1].port = 1
+        with server_of(cluster).change():
+            model_of(cluster).brokers[1].port = 1
         with Consumer("t", bootstrap_servers=servers, group_id="g", **ENGINES[engine]) as consumer:
             poll_until_warning(consumer, caplog, ADVERTISED)
             poll_until_warning(consumer, caplog, "starting again from the bootstrap servers")

@@ -19,6 +19,7 @@ from support.brokers.certificates import Authority
 from support.fakes.group_broker import GroupBroker
 from support.fakes.scripted_broker import CLOSE
 from support.fakes.tls_peer import server_context
+from support.harnesses.inside import engine_of, guard_of, parts_of
 from support.harnesses.interruptions import no_thread_left
 from support.harnesses.threads import elsewhere
 
@@ -56,7 +57,7 @@ class Hooks(logging.Handler):
         self.seen.add(hook)
         if self.consumer is None:
             return
-        lock: Any = self.consumer._engine.lock
+        lock: Any = engine_of(self.consumer).lock
 
         def take() -> None:
             if not lock.acquire(timeout=0.5):
@@ -225,7 +226,7 @@ def test_heartbeats_continue_while_a_key_password_waits(broker: GroupBroker, kin
         ssl_password=password,
         **options,
     ) as consumer:
-        lock: Any = consumer._engine.lock
+        lock: Any = engine_of(consumer).lock
         while not consumer.poll(1):
             pass
         renew()
@@ -306,7 +307,7 @@ def test_close_in_a_commit_callback(broker: GroupBroker, kind: str, caplog: pyte
             pass
         consumer.commit_async(callback=lambda *_: consumer.close(2))
         deadline = time.monotonic() + 20
-        while not consumer._guard.closed:
+        while not guard_of(consumer).closed:
             assert time.monotonic() < deadline
             consumer.poll(0.1)
         with pytest.raises(StateError, match="closed"):
@@ -364,7 +365,7 @@ def test_heartbeat_thread_survives(broker: GroupBroker, caplog: pytest.LogCaptur
     ) as consumer:
         while not consumer.poll(1):
             pass
-        group: Any = consumer._engine.components.group
+        group: Any = parts_of(consumer).group
         poll, failed = group.heartbeat.poll, []
 
         def broken(now: float) -> Any:

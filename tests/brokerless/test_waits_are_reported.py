@@ -17,6 +17,7 @@ from kconsumer import Consumer, ShareConsumer, progress
 from kconsumer.aio import AsyncConsumer, AsyncShareConsumer
 from kconsumer.testing import FakeCluster
 from kconsumer.testing.cluster.faults import Faults
+from support.harnesses.inside import model_of
 
 pytestmark = pytest.mark.network_thread
 
@@ -78,7 +79,7 @@ def test_a_wait_is_reported(caplog: pytest.LogCaptureFixture, kind: str, api: st
             consumer = CONSUMERS[kind](**options)
             try:
                 await poll_until(consumer, lambda: logged(FAULTS[api]) and FAULTS[api] in repr(consumer))
-                cluster._cluster.faults = Faults(cluster._cluster, seed=0)  # the fault ends
+                model_of(cluster).faults = Faults(model_of(cluster), seed=0)  # the fault ends
                 await poll_until(consumer, lambda: logged("no longer waiting") and "waiting" not in repr(consumer))
             finally:
                 await call(consumer.close(timeout=5))

@@ -26,6 +26,7 @@ from kconsumer.clock import Clock
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.net.sasl.tokens import Token, Tokens
 from support.harnesses.doc_blocks import BLOCKS, run_python
+from support.harnesses.inside import config_of
 
 PAGE = "docs/guides/security-recipes.md"
 LIFETIME_S = 1800
@@ -104,7 +105,7 @@ def token_of(recipe: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Tokens, Toke
     """Run the program of the page that contains `recipe`, and request a token as its consumer would."""
     [block] = [block for block in BLOCKS if block.page == PAGE and recipe in block.text]
     made: list[ConsumerConfig] = []
-    monkeypatch.setattr(Consumer, "list_topics", lambda consumer: made.append(consumer._config) or {})
+    monkeypatch.setattr(Consumer, "list_topics", lambda consumer: made.append(config_of(consumer)) or {})
     run_python(block, {})
     tokens = Tokens(made[0], Clock(), sleep=lambda _: None, rng=random.Random(0))
     tokens.token()

@@ -12,6 +12,7 @@ import pytest
 from kconsumer import Consumer, RebalanceListener, TopicPartition
 from kconsumer.errors import StateError, WakeupError
 from support.brokers.kafka import Kafka
+from support.harnesses.inside import engine_of
 from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
 from support.harnesses.stopwatch import Stopwatch
 
@@ -406,7 +407,7 @@ def test_error_of_a_callback_is_raised_and_the_member_continues(
     with pytest.raises(CallbackError, match=kind):
         poll_until(consumer, lambda: False)
     poll_until(consumer, lambda: len(consumer.assignment()) == (3 if kind == "assigned" else 2))
-    poll_until(consumer, consumer._engine._group_idle)  # a cooperative member joins again after revoking
+    poll_until(consumer, engine_of(consumer)._group_idle)  # a cooperative member joins again after revoking
     consumer.seek_to_beginning()
     read(consumer, 20)
     consumer.commit()

@@ -14,6 +14,7 @@ from kconsumer import Consumer, GroupMetadata, TopicPartition
 from kconsumer.errors import CommitFailedError, FencedInstanceIdError, KafkaError
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
+from support.harnesses.inside import engine_of
 from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, polled, read, tps
 from support.harnesses.stopwatch import Stopwatch
 
@@ -298,7 +299,7 @@ def test_restart_of_a_static_member_causes_no_rebalance(topic: str, member: New,
     stays.subscribe([topic], listener=listener)
     restarts = member(topic, group_instance_id="restarts", **options)
     poll_until([stays, restarts], lambda: [1, 1] == [len(stays.assignment()), len(restarts.assignment())])
-    poll_until([stays, restarts], lambda: all(c._engine._group_idle() for c in (stays, restarts)))
+    poll_until([stays, restarts], lambda: all(engine_of(c)._group_idle() for c in (stays, restarts)))
     assigned, calls = restarts.assignment(), list(listener.calls)
     generation = stays.group_metadata().generation_id
     restarts.close()

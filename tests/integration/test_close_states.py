@@ -29,6 +29,7 @@ from kconsumer.errors import BrokerError, StateError, WakeupError
 from kconsumer.groups import GroupClient
 from support.brokers.kafka import Kafka, KafkaCluster
 from support.brokers.kafka_admin import wait_until
+from support.harnesses.inside import engine_of, parts_of
 from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, read, tps
 from support.members.remove_member import remove_static_member
 
@@ -106,13 +107,13 @@ class Scene:
 
     def state(self, consumer: Consumer) -> Any:
         """Returns the member's state from the client's internals: some states are too short to observe from outside."""
-        group = consumer._engine.components.group
+        group = parts_of(consumer).group
         assert group is not None
         return group.member.state
 
     def joins(self, consumer: Consumer) -> bool:
         """Returns True if the member has sent JoinGroup, and has not sent SyncGroup."""
-        group = consumer._engine.components.group
+        group = parts_of(consumer).group
         assert group is not None
         state = group.member.state
         return state is MemberState.SYNCING or (state is MemberState.JOINING and group.membership.in_flight)
@@ -344,12 +345,12 @@ def exception_in_a_with_block(scene: Scene) -> Outcome:
 def coordinator_lost_just_now(scene: Scene) -> Outcome:
     """The coordinator was lost. close() looks it up again to leave the group, although there is nothing to commit."""
     consumer = scene.stable(enable_auto_commit=False)
-    group = consumer._engine.components.group
+    group = parts_of(consumer).group
     assert group is not None
 
     def close() -> None:
-        with consumer._engine.changing():
-            group.coordinator.mark_unknown("a test", consumer._engine.components.clock.now())
+        with engine_of(consumer).changing():
+            group.coordinator.mark_unknown("a test", parts_of(consumer).clock.now())
         consumer.close(5)
 
     scene.close = close

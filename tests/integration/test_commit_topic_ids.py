@@ -12,6 +12,7 @@ from kconsumer.errors import KafkaError
 from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
+from support.harnesses.inside import parts_of
 from support.harnesses.polling import read, values
 
 pytestmark = pytest.mark.consumer_protocol
@@ -38,12 +39,12 @@ def test_commits_and_look_ups_go_by_id(kafka: Kafka, topic_name: str) -> None:
     tp = TopicPartition(topic_name, 0)
     with member(kafka, topic_name) as consumer:
         read(consumer, BEFORE)
-        group = consumer._engine.components.group
+        group = parts_of(consumer).group
         assert group is not None
         node = group.coordinator.connection_id
         assert node is not None
         for api in (OFFSET_COMMIT, OFFSET_FETCH):
-            assert consumer._engine.components.client.negotiated(node, api) > LAST_VERSION_WITH_NAMES
+            assert parts_of(consumer).client.negotiated(node, api) > LAST_VERSION_WITH_NAMES
         consumer.commit()
         found = consumer.committed([tp])[tp]
         assert found is not None
@@ -59,7 +60,7 @@ def test_offsets_of_a_deleted_topic_stay_out_of_its_successor(kafka: Kafka, topi
     kafka.produce(topic_name, [b"old"] * BEFORE)
     with member(kafka, topic_name) as consumer:
         read(consumer, BEFORE)
-        cluster = consumer._engine.components.cluster
+        cluster = parts_of(consumer).cluster
         old = cluster.topic_id(topic_name)
         kafka.delete_topic(topic_name)
         kafka.create_topic(topic_name, 1)

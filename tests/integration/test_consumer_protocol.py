@@ -18,6 +18,7 @@ import pytest
 from kconsumer import Consumer, ConsumerRecords, SubscriptionPattern, TopicPartition
 from kconsumer.errors import GroupError, UnsupportedVersionError
 from support.brokers.kafka import Kafka
+from support.harnesses.inside import engine_of, parts_of
 from support.harnesses.stopwatch import Stopwatch
 from support.members.clients import settings
 from support.members.group_load import PARTITIONS, all_offsets, drained, everything, load, one_three_two
@@ -216,7 +217,7 @@ def test_no_topics_of_a_pattern_after_a_leave_that_was_not_sent(kafka: Kafka, to
     consumer = member()
     consumer.subscribe(SubscriptionPattern(re.escape(matched)))
     poll_until([consumer], lambda: consumer.assignment() == {TopicPartition(matched, 0)})
-    parts = consumer._engine.components
+    parts = parts_of(consumer)
     with parts.lock:  # so that the network thread does not look it up again before the member has left
         parts.group.coordinator.mark_unknown("lost in this test", parts.clock.now())
         consumer.unsubscribe()
@@ -225,7 +226,7 @@ def test_no_topics_of_a_pattern_after_a_leave_that_was_not_sent(kafka: Kafka, to
 
     def joined() -> bool:
         seen.update(consumer.assignment())
-        return TopicPartition(named, 0) in seen and consumer._engine._group_idle()
+        return TopicPartition(named, 0) in seen and engine_of(consumer)._group_idle()
 
     poll_until([consumer], joined)
     assert {TopicPartition(named, 0)} == seen

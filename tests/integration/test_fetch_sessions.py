@@ -16,6 +16,7 @@ from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchRequest
 from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
+from support.harnesses.inside import engine_of, parts_of
 from support.harnesses.polling import tps
 
 CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
@@ -55,7 +56,7 @@ def read(consumer: Consumer, seen: Seen, wanted: Seen, timeout_s: float = 60) ->
 
 def session(consumer: Consumer) -> FetchSession:
     """Returns the consumer's fetch session with the only broker."""
-    (target,) = [target for target in consumer._engine.components.fetch.planner if target.chains]
+    (target,) = [target for target in parts_of(consumer).fetch.planner if target.chains]
     return target.session
 
 
@@ -72,7 +73,7 @@ def end_session(other: Consumer, wanted: FetchSession) -> None:
     """Make the broker remove a session, as when it needs the slot. Any client that has the id may end the session."""
     replies: list[Reply] = []
     message = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, session_id=wanted.id, session_epoch=-1)
-    engine = other._engine
+    engine = engine_of(other)
     with engine.changing():
         engine.components.dispatcher.submit(
             [UnsentRequest(FETCH, message, replies.append, str(wanted.broker))], engine.components.clock.now()

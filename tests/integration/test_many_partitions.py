@@ -12,6 +12,7 @@ from confluent_kafka.admin import NewTopic
 
 from kconsumer import Consumer
 from support.brokers.kafka import KafkaCluster
+from support.harnesses.inside import parts_of
 
 TOPICS, PARTITIONS, MEMBERS = 30, 100, 3
 EVERYTHING = TOPICS * PARTITIONS
@@ -57,7 +58,7 @@ def settled(members: list[Consumer]) -> bool:
     return (
         sum(counts) == len(frozenset().union(*assignments)) == EVERYTHING
         and max(counts) - min(counts) <= TOPICS
-        and all(member._engine.components.positions.has_all_positions() for member in members)
+        and all(parts_of(member).positions.has_all_positions() for member in members)
     )
 
 

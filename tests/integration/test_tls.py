@@ -28,6 +28,7 @@ from support.brokers.certificates import DAY, Authority, Certificate, broker_pro
 from support.brokers.kafka import DEFAULT_VERSION, JVM_LIGHT, KafkaCluster
 from support.brokers.kafka_admin import wait_until
 from support.brokers.proxy import Conditions, Proxy
+from support.harnesses.inside import engine_of
 from support.harnesses.stopwatch import Stopwatch
 
 
@@ -342,7 +343,7 @@ def test_a_forked_child_leaves_the_connection_alone(
             child = os.fork()
         if child == 0:
             try:
-                reader._engine.abandon()
+                engine_of(reader).abandon()
                 del reader
                 gc.collect()
             finally:

@@ -6,6 +6,7 @@ from typing import Any
 
 from kconsumer.schema import METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from support.fakes.fake_network import NetworkHarness
+from support.harnesses.inside import links_of
 
 
 class SaslHarness(NetworkHarness):
@@ -36,7 +37,7 @@ class SaslHarness(NetworkHarness):
 
     @property
     def link(self) -> Any:
-        return self.client._nodes_by_id["-1"]
+        return links_of(self.client)["-1"]
 
     def authenticate(self) -> SaslHarness:
         self.ready()

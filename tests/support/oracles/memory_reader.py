@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import kconsumer
+from support.harnesses.inside import parts_of
 
 
 def resident() -> int:
@@ -38,7 +39,7 @@ def main() -> None:
         partitions = [kconsumer.TopicPartition(topic, info.partition) for info in consumer.partitions_for(topic)]
         consumer.assign(partitions)
         count = left = sum(consumer.end_offsets(partitions).values())
-        memory = consumer._engine.components.buffer.memory
+        memory = parts_of(consumer).buffer.memory
         idle, counted, started = resident(), 0, time.monotonic()
         while left:
             batch = consumer.poll(10.0)

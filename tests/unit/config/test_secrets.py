@@ -16,6 +16,7 @@ from kconsumer.net.sasl.mechanism import Credentials
 from kconsumer.schema import SASL_AUTHENTICATE
 from support.fakes.sasl_exchange import SaslHarness
 from support.fakes.scripted_broker import SILENCE
+from support.harnesses.inside import links_of
 
 PLANTED = "pl4nted"
 SECRET_OPTIONS = sorted(name for name, row in OPTIONS.items() if row.secret)
@@ -85,13 +86,13 @@ def test_an_authentication_shows_nothing(response: Any, called: bool, caplog: py
             for _ in range(6):
                 harness.poll(10_000)
                 shown += [
-                    *harness.client._nodes_by_id.values(),
+                    *links_of(harness.client).values(),
                     harness.client,
                     harness.client.report(harness.clock.now()),
                 ]
                 shown += [
                     node.connection and node.connection.session.authenticator
-                    for node in harness.client._nodes_by_id.values()
+                    for node in links_of(harness.client).values()
                 ]
             error = harness.failed()
             if isinstance(error, KafkaError):

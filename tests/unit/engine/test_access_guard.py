@@ -14,6 +14,7 @@ from kconsumer import Consumer
 from kconsumer._core.engine_lock import fork_count
 from kconsumer.engine.access_guard import AccessGuard, guarded
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
+from support.harnesses.inside import guard_of
 from support.harnesses.threads import elsewhere
 
 
@@ -88,7 +89,7 @@ def test_error_inside_opens_the_guard() -> None:
 def test_closed_object_refuses_all_threads() -> None:
     """After close calls of both threads raise StateError each time, and the guard is not left locked."""
     guarded = Guarded()
-    guarded._guard.closed = True
+    guard_of(guarded).closed = True
     for _ in range(2):
         with pytest.raises(StateError, match="closed"):
             guarded.double(1)
@@ -100,7 +101,7 @@ def test_closing_inside_a_call_takes_effect_in_it() -> None:
     guarded = Guarded()
 
     def close_and_call() -> object:
-        guarded._guard.closed = True
+        guard_of(guarded).closed = True
         with pytest.raises(StateError):
             guarded.double(1)
         return "left"
@@ -120,11 +121,11 @@ def test_forked_child_is_refused() -> None:
         try:
             guarded.double(1)
         except ForkedConsumerError:
-            code = 0 if guarded._guard.forked and fork_count() == forks + 1 and Guarded().double(1) == 2 else 2
+            code = 0 if guard_of(guarded).forked and fork_count() == forks + 1 and Guarded().double(1) == 2 else 2
         finally:
             os._exit(code)
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert (forks, False, 2) == (fork_count(), guarded._guard.forked, guarded.double(1))
+    assert (forks, False, 2) == (fork_count(), guard_of(guarded).forked, guarded.double(1))
 
 
 def test_fork_while_another_thread_is_inside() -> None:

@@ -10,6 +10,7 @@ from kconsumer import Consumer
 from kconsumer._version import VERSION
 from kconsumer.engine.metrics import ConsumerMetrics, add_app_info
 from kconsumer.metrics.registry import Metrics
+from support.harnesses.inside import parts_of
 
 
 def read(metrics: Metrics, name: str, now: float) -> float:
@@ -104,4 +105,4 @@ def test_sampling_is_configured() -> None:
     """metrics_num_samples and metrics_sample_window_ms reach the metrics."""
     options = {"metrics_num_samples": 5, "metrics_sample_window_ms": 100}
     with Consumer(bootstrap_servers="localhost:1", **options) as consumer:
-        assert "5 windows of 100 ms" in repr(consumer._engine.components.metrics)
+        assert "5 windows of 100 ms" in repr(parts_of(consumer).metrics)

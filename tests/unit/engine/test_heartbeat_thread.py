@@ -10,6 +10,7 @@ from kconsumer import Consumer
 from kconsumer.coordinator.classic_protocol.state import Member
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.net.client import NetworkClient
+from support.harnesses.inside import engine_of, parts_of
 
 
 @pytest.mark.parametrize(("receiving", "nap_ms"), [(True, 100.0), (False, 3000.0)])
@@ -23,10 +24,10 @@ def test_a_response_that_arrives_in_part_is_read_on(
     monkeypatch.setattr(Member, "heartbeating", property(lambda _: True))
     monkeypatch.setattr(CoordinatorManager, "connection_id", property(lambda _: "+1"))
     consumer = Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
-    driver: Any = consumer._engine.driver
+    driver: Any = engine_of(consumer).driver
     monkeypatch.setattr(driver, "flush_managers", lambda *_: None)
-    monkeypatch.setattr(consumer._engine.components.dispatcher, "step", lambda _: False)
-    group = consumer._engine.components.group
+    monkeypatch.setattr(parts_of(consumer).dispatcher, "step", lambda _: False)
+    group = parts_of(consumer).group
     assert group is not None
     monkeypatch.setattr(group.heartbeat, "time_to_next_ms", lambda _: 3000.0)
     assert nap_ms == driver._heartbeat_step(group)
@@ -40,9 +41,9 @@ def test_the_response_to_a_join_is_handled_outside_poll(monkeypatch: pytest.Monk
     """
     steps = []
     consumer = Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
-    driver: Any = consumer._engine.driver
-    monkeypatch.setattr(consumer._engine.components.dispatcher, "step", steps.append)
-    group: Any = consumer._engine.components.group
+    driver: Any = engine_of(consumer).driver
+    monkeypatch.setattr(parts_of(consumer).dispatcher, "step", steps.append)
+    group: Any = parts_of(consumer).group
     for _ in range(joins):
         group.membership._requests.next()
     assert 100.0 == driver._heartbeat_step(group)

@@ -15,6 +15,7 @@ from kconsumer.net.describe import ConnectionReport
 from kconsumer.status import table
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import PartitionCondition, PartitionStatus
+from support.harnesses.inside import engine_of, parts_of
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 
@@ -65,7 +66,7 @@ def test_repr_never_blocks(consumer: Consumer) -> None:
     taken, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with consumer._engine.lock:
+        with engine_of(consumer).lock:
             taken.set()
             done.wait(10)
 
@@ -83,7 +84,7 @@ def test_repr_never_blocks(consumer: Consumer) -> None:
 def test_since_counts_from_the_call(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time of a pause starts when `pause` is called, however long ago the last poll was."""
     clock = VirtualClock()
-    monkeypatch.setattr(consumer._engine.components, "clock", clock)
+    monkeypatch.setattr(parts_of(consumer), "clock", clock)
     clock.advance(60_000)
     consumer.pause(PARTITIONS[0])
     clock.advance(1500)
@@ -96,7 +97,7 @@ def test_full_report(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Non
         ConnectionReport("broker 1 at b:9092", "ready", 1, "Fetch", 1234.0, "", "TLSv1.3 through OpenSSL"),
         ConnectionReport("broker 2 at c:9092", "not connected", 0, "", 0.0, "connection refused"),
     ]
-    monkeypatch.setattr(consumer._engine.components.client, "report", lambda now: found)
+    monkeypatch.setattr(parts_of(consumer).client, "report", lambda now: found)
     lines = full_report(consumer).splitlines()
     assert "3 partitions: 1 initializing, 1 no leader, 1 paused" == lines[0]
     assert ["PARTITION", "STATE", "SINCE", "POSITION", "END", "LAG", "BUFFERED", "REASON"] == lines[1].split()

@@ -16,6 +16,7 @@ from kconsumer.requests import UnsentRequest
 from kconsumer.schema import METADATA
 from support.fakes.fake_network import NetworkHarness
 from support.fakes.scripted_broker import SILENCE
+from support.harnesses.inside import links_of
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_what_a_stale_selection_says_is_ignored(harness: NetworkHarness) -> None
 def test_a_link_shows_its_connection(harness: NetworkHarness) -> None:
     """The repr of a Link contains that of its connection while there is one."""
     harness.connect()
-    [link] = harness.client._nodes_by_id.values()
+    [link] = links_of(harness.client).values()
     assert "<NodeConnection -1: <Connection to bootstrap broker boot:9092: ready, 0 in flight" in repr(link)
 
 
@@ -188,7 +189,7 @@ def test_whatever_happens_every_request_ends_once(operations: list[str]) -> None
     for operation in operations:
         perform(operation)
         assert len(sent) - len(ended) >= harness.client.in_flight()
-        in_use = {link.transport for link in harness.client._nodes_by_id.values()} - {None}
+        in_use = {link.transport for link in links_of(harness.client).values()} - {None}
         assert in_use == {transport for transport in harness.net.attempts if not transport.closed}
     for operation in ("accept", "unstuck", "idle", "idle"):
         perform(operation)

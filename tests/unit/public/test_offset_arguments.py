@@ -9,6 +9,7 @@ import pytest
 
 from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from kconsumer.offset_arguments import offsets_to_commit, seek_target
+from support.harnesses.inside import parts_of
 
 TP = TopicPartition("t", 0)
 RECORD = ConsumerRecord("t", 0, 5, 0)
@@ -143,6 +144,6 @@ def test_public_methods_refuse_before_anything_is_queued(consumer: Consumer, cal
     """A refused value queues nothing that a later poll or close would process."""
     with pytest.raises(TypeError):
         call(consumer)
-    group = consumer._engine.components.group
+    group = parts_of(consumer).group
     assert group is not None
     assert not group.commits.pending_commits()

@@ -10,6 +10,7 @@ from kconsumer import Consumer, ShareConsumer
 from kconsumer.config.options import OPTIONS
 from kconsumer.errors import ConfigError
 from kconsumer.share.config import REFUSED, ShareConsumerConfig
+from support.harnesses.inside import config_of
 
 #: The list in Java's ShareConsumerConfig of Kafka 4.4.
 OF_JAVA = (
@@ -77,5 +78,5 @@ def test_a_mapping_of_options() -> None:
     """from_config takes Java's names with text values, and the topics."""
     mapping = {"bootstrap.servers": "b:9092", "group.id": "g", "max.poll.records": "7"}
     consumer = ShareConsumer.from_config(mapping, "t")
-    assert (frozenset({"t"}), 7) == (consumer.subscription(), consumer._config.max_poll_records)
+    assert (frozenset({"t"}), 7) == (consumer.subscription(), config_of(consumer).max_poll_records)
     consumer.close()

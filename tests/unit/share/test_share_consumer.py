@@ -17,6 +17,7 @@ from kconsumer.decode import decode_batches
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError, TimeoutError
 from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.types import TopicPartition
+from support.harnesses.inside import guard_of
 
 
 def make(*topics: str, **options: Any) -> ShareConsumer:
@@ -165,7 +166,7 @@ def test_another_thread() -> None:
     thread = threading.Thread(target=poll)
     thread.start()
     started.wait()
-    while not consumer._guard.holder:
+    while not guard_of(consumer).holder:
         pass
     with pytest.raises(ConcurrentAccessError):
         consumer.poll(0)
