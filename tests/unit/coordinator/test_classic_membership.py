@@ -43,31 +43,6 @@ def test_first_join_sends_what_java_sends() -> None:
     assert [] == group.poll(), "one JoinGroup at a time"
 
 
-def test_member_id_required_rejoins_with_the_id_given() -> None:
-    """After MEMBER_ID_REQUIRED (KIP-394) a second JoinGroup has the coordinator's member id, and no callback runs in
-    between.
-    """
-    group = GroupHarness()
-    group.respond(group.request(), JoinGroupResponse(error_code=79, member_id="given"))
-    assert "given" == group.request().message.member_id
-    assert [] == group.calls
-
-
-def test_follower_gets_its_assignment() -> None:
-    """A follower sends SyncGroup without assignments; on_assign receives its partitions, then the member is stable."""
-    group = GroupHarness()
-    sync = group.join()
-    assert [] == sync.message.assignments
-    group.respond(sync, group.synced(*tps("t", 1)))
-    group.poll()
-    assert tps("t", 1) == group.assignment.assigned()
-    group.run_callbacks()
-    assert [(ASSIGNED, tps("t", 1))] == group.calls
-    assert MemberState.STABLE is group.member.state
-    assert Generation(1, "me", "first-takes-all") == group.member.generation
-    assert group.membership.idle
-
-
 def test_leader_assigns_through_its_plugin() -> None:
     """The leader runs the assignor named in the response and sends every member's assignment."""
     group = GroupHarness()
@@ -76,19 +51,6 @@ def test_leader_assigns_through_its_plugin() -> None:
     assert "me" == assignment.member_id
     (topic,) = decode_assignment(assignment.assignment).assigned_partitions
     assert ("t", [0, 1]) == (topic.topic, list(topic.partitions))
-
-
-def test_leader_waits_for_metadata_of_topics_it_does_not_know() -> None:
-    """The leader requests metadata of a topic that only another member subscribes to before it assigns."""
-    group = GroupHarness(topics=("t", "unknown"))
-    group.learn({"t": 2})
-    group.respond(group.until("JoinGroup"), group.joined(leader=True))
-    assert [] == group.poll()
-    group.learn({"t": 2, "unknown": 1})
-    group.metadata._complete_refreshes(1 << 30)
-    (assignment,) = group.until("SyncGroup").message.assignments
-    topics = [topic.topic for topic in decode_assignment(assignment.assignment).assigned_partitions]
-    assert ["t", "unknown"] == topics
 
 
 def test_leader_rejoins_when_partitions_are_added() -> None:
@@ -227,29 +189,6 @@ def test_eager_rebalance_commits_then_revokes_all_then_joins() -> None:
     assert "test" == join.message.reason
 
 
-def test_eager_revokes_even_an_empty_assignment() -> None:
-    """on_revoke is called for an eager member without partitions."""
-    group = GroupHarness()
-    group.stable()
-    group.calls.clear()
-    group.member.request_rejoin("test")
-    group.until("JoinGroup")
-    assert [(REVOKED, ())] == group.calls
-
-
-def test_cooperative_member_keeps_partitions_while_joining() -> None:
-    """A cooperative member revokes nothing before it joins, and its subscription contains the owned partitions."""
-    group = GroupHarness(assignor=FirstTakesAllCooperative())
-    group.stable(*tps("t", 0, 1))
-    group.calls.clear()
-    group.member.request_rejoin("test")
-    join = group.until("JoinGroup")
-    assert [] == group.calls
-    assert tps("t", 0, 1) == group.assignment.assigned()
-    (owned,) = decode_subscription(join.message.protocols[0].metadata).owned_partitions
-    assert ("t", [0, 1]) == (owned.topic, list(owned.partitions))
-
-
 @pytest.mark.parametrize(
     ("assignor", "logged"), [(FirstTakesAll(), True), (FirstTakesAllCooperative(), False)], ids=["eager", "cooperative"]
 )
@@ -319,16 +258,6 @@ def test_lost_generation_runs_on_lost() -> None:
     join = group.until("JoinGroup")
     assert [(LOST, tps("t", 0, 1))] == group.calls
     assert "" == join.message.member_id
-
-
-def test_lost_connection_during_join_looks_for_the_coordinator() -> None:
-    """A lost connection makes the coordinator unknown; JoinGroup is sent again once it is found."""
-    group = GroupHarness()
-    group.break_connection(group.request(), BrokerConnectionError("reset"))
-    assert group.coordinator.connection_id is None
-    group.find_coordinator()
-    group.now += 130
-    assert "JoinGroup" == group.request().api.name
 
 
 def test_response_to_an_older_join_is_ignored() -> None:
@@ -469,23 +398,6 @@ def test_assignment_for_an_older_subscription_is_not_taken() -> None:
     assert (ASSIGNED, tps("t", 0)) not in group.calls
 
 
-def test_leaving_sends_one_leave_group_and_forgets_the_generation() -> None:
-    """leave() of a dynamic member, after on_revoke, sends LeaveGroup with the member id and a reason, and resets the
-    generation.
-    """
-    group = GroupHarness()
-    group.stable(*tps("t", 0))
-    callback = group.membership.leave_callback()
-    assert callback is not None
-    assert (REVOKED, tps("t", 0)) == (callback.kind, callback.partitions)
-    request = group.membership.leave("the consumer closed", group.now)
-    assert request is not None
-    (member,) = request.message.members
-    assert ("me", "the consumer closed") == (member.member_id, member.reason)
-    assert Generation() == group.member.generation
-    assert () == group.assignment.assigned()
-
-
 @pytest.mark.parametrize(("in_flight", "node"), [("JoinGroup", "1"), ("SyncGroup", "1"), (None, "+1")])
 def test_leaving_does_not_wait_behind_a_join(in_flight: str | None, node: str) -> None:
     """While JoinGroup or SyncGroup is in flight, LeaveGroup is sent on the broker's other connection.
@@ -507,22 +419,3 @@ def test_leaving_does_not_wait_behind_a_join(in_flight: str | None, node: str) -
     assert ("+1" if in_flight == "SyncGroup" else None) == group.coordinator.poll(group.now).disconnect
     assert group.coordinator.poll(group.now).disconnect is None, "it is closed once"
     assert "+1" == group.coordinator.connection_id
-
-
-@pytest.mark.parametrize(("leave_group", "leaves"), [(None, False), (True, True), (False, False)])
-def test_static_member_stays_without_leave_group(leave_group: bool | None, leaves: bool) -> None:
-    """A static member sends LeaveGroup on close only with leave_group=True (KIP-1092)."""
-    group = GroupHarness(group_instance_id="i")
-    group.stable(*tps("t", 0))
-    assert leaves == (group.membership.leave("the consumer closed", group.now, leave_group) is not None)
-
-
-def test_leaving_in_the_middle_of_a_join_runs_on_lost() -> None:
-    """A cooperative member that leaves during a join calls on_lost, not on_revoke, for its partitions."""
-    group = GroupHarness(assignor=FirstTakesAllCooperative())
-    group.stable(*tps("t", 0))
-    group.member.request_rejoin("test")
-    group.until("JoinGroup")
-    callback = group.membership.leave_callback()
-    assert callback is not None
-    assert LOST is callback.kind

@@ -12,7 +12,6 @@ from kconsumer.errors import (
     BrokerConnectionError,
     CommitFailedError,
     RebalanceInProgressError,
-    TimeoutError,
     TopicAuthorizationError,
     WakeupError,
 )
@@ -51,41 +50,6 @@ def fetched(code: int = 0, offset: int = 9, group_code: int = 0) -> OffsetFetchR
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])
 
 
-def test_commit_carries_generation_metadata_and_epoch() -> None:
-    """A member's commit has its generation, and the offset, metadata and leader epoch that were given."""
-    group = member()
-    promise = group.commits.commit(OFFSETS, group.now + 1000)
-    (request,) = sent(group)
-    message = request.message
-    assert (1, "me", "+1") == (message.generation_id_or_member_epoch, message.member_id, request.node)
-    partition = message.topics[0].partitions[0]
-    assert (0, 5, 3, "note") == (
-        partition.partition_index,
-        partition.committed_offset,
-        partition.committed_leader_epoch,
-        partition.committed_metadata,
-    )
-    assert request.max_version == 9, "a classic member commits by topic name"
-    group.respond(request, committed(request))
-    assert OFFSETS == promise.result()
-
-
-def test_assigned_consumer_commits_without_generation() -> None:
-    """After assign() a commit has generation -1 and an empty member id."""
-    group = GroupHarness(group_instance_id="i")
-    group.subscription.unsubscribe()
-    group.subscription.assign([T0])
-    group.commits.commit(OFFSETS, group.now + 1000)
-    (request,) = sent(group)
-    message = request.message
-    assert (-1, "", None) == (message.generation_id_or_member_epoch, message.member_id, message.group_instance_id)
-
-
-def test_nothing_to_commit_is_done_at_once() -> None:
-    """An empty commit needs no request."""
-    assert {} == member().commits.commit({}, None).result()
-
-
 @pytest.mark.parametrize("during_join", [True, False])
 def test_commit_without_membership_fails_at_once(during_join: bool) -> None:
     """Without membership no request is sent: the commit fails with RebalanceInProgressError during a join, else with
@@ -114,17 +78,6 @@ def test_refusal_of_an_older_generation_while_rejoining_is_a_rebalance() -> None
     assert newer == group.member.generation
 
 
-def test_async_commit_is_tried_once() -> None:
-    """Without a deadline a retriable error fails the commit, and the caller decides whether to retry."""
-    group = member()
-    promise = group.commits.commit(OFFSETS)
-    (request,) = sent(group)
-    group.respond(request, committed(request, 14))
-    assert promise.error is not None
-    assert promise.error.retriable
-    assert [] == sent(group)
-
-
 def test_async_commit_waits_for_the_coordinator_and_fails_with_it() -> None:
     """While the coordinator is unknown an async commit waits for the lookup, and fails if the lookup fails."""
     group = member()
@@ -136,26 +89,6 @@ def test_async_commit_waits_for_the_coordinator_and_fails_with_it() -> None:
     group.coordinator.last_error = BrokerConnectionError("refused")
     sent(group)
     assert isinstance(promise.error, BrokerConnectionError)
-
-
-def test_commit_gives_up_at_its_deadline_with_the_last_error() -> None:
-    """The TimeoutError of a commit has the last error as its cause."""
-    group = member()
-    promise = group.commits.commit(OFFSETS, group.now + 1000)
-    (request,) = sent(group)
-    group.respond(request, committed(request, 14))
-    group.now += 1000
-    sent(group)
-    assert isinstance(promise.error, TimeoutError)
-    assert "COORDINATOR_LOAD_IN_PROGRESS" in str(promise.error.__cause__)
-
-
-def test_commits_are_sent_in_order() -> None:
-    """Two commits are sent in the order in which they were made."""
-    group = member()
-    group.commits.commit({T0: OffsetAndMetadata(1)})
-    group.commits.commit({T0: OffsetAndMetadata(2)}, group.now + 1000)
-    assert [1, 2] == committed_by(sent(group))
 
 
 def committed_by(requests: list[UnsentRequest]) -> list[int]:
@@ -300,14 +233,6 @@ def test_auto_commit_follows_the_interval() -> None:
     assert 1 == len(sent(group))
 
 
-def test_the_first_poll_starts_the_interval() -> None:
-    """A poll must call maybe_auto_commit at once if none has called it yet, and then after the interval."""
-    group = GroupHarness(auto_commit_interval_ms=5000)
-    assert 0 == group.commits.auto_commit_due
-    group.commits.maybe_auto_commit(group.now)
-    assert group.now + 5000 == group.commits.auto_commit_due
-
-
 def test_failed_auto_commit_is_tried_again_soon() -> None:
     """After failures that may pass, the next auto-commit comes after a backoff that grows, not after a whole interval.
     After a success, the backoff starts again from its first value.
@@ -419,28 +344,6 @@ def test_commit_that_succeeds_late_reports_what_it_sent() -> None:
     assert {T0: OffsetAndMetadata(1)} == promise.result()
 
 
-def test_commit_without_time_is_sent_once() -> None:
-    """A commit whose deadline has passed before the first attempt is sent once and not retried (Java commitSync)."""
-    group = member()
-    promise = group.commits.commit(OFFSETS, group.now)
-    assert [5] == committed_by(sent(group))
-    assert isinstance(promise.error, TimeoutError)
-    assert [] == sent(group)
-
-
-def test_committed_offsets_are_fetched() -> None:
-    """OffsetFetch requires stable offsets, and a negative offset means no commit."""
-    group = member()
-    promise = group.commits.committed([T0], group.now + 1000)
-    (request,) = sent(group)
-    assert request.message.require_stable
-    group.respond(request, fetched())
-    assert {T0: OffsetAndMetadata(9, "m", 2)} == promise.result()
-    promise = group.commits.committed([T0], group.now + 1000)
-    group.respond(sent(group)[0], fetched(offset=-1))
-    assert {T0: None} == promise.result()
-
-
 def test_equal_lookups_end_separately() -> None:
     """If one of two equal lookups ends by a timeout or a wakeup, the other continues."""
     group = member()
@@ -458,22 +361,6 @@ def test_empty_assignment_has_nothing_to_look_up() -> None:
     group = member()
     assert {} == group.commits.committed([], group.now).result()
     assert () == tps("t")
-
-
-def test_poll_does_not_wait_after_a_call_that_needs_no_request() -> None:
-    """After a commit that is refused locally, or a lookup whose deadline has passed, the manager's poll returns a wait
-    of 0.
-    """
-    group = GroupHarness()
-    promise = group.commits.commit(OFFSETS, group.now + 60_000)
-    assert 0 == group.commits.poll(group.now).wait_ms
-    assert promise.done
-    group = member()
-    group.coordinator.coordinator = None
-    group.commits.committed([T0], group.now + 1000)
-    assert 1000 == group.commits.poll(group.now).wait_ms
-    group.now += 1000
-    assert 0 == group.commits.poll(group.now).wait_ms
 
 
 def test_an_empty_commit_waits_for_async_commits() -> None:

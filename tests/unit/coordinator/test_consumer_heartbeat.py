@@ -50,16 +50,6 @@ def test_the_first_heartbeat_has_every_field() -> None:
     } == fields(request)
 
 
-def test_later_heartbeats_have_only_changed_fields() -> None:
-    """Later heartbeats omit unchanged fields; an acknowledgement is sent at once and contains the owned partitions."""
-    group = ConsumerGroupHarness()
-    group.respond(group.beat(), 1, {"t": [0, 1]})
-    (ack,) = group.until_stable()
-    assert {"partitions": {topic_id("t"): [0, 1]}} == fields(ack)
-    group.now += INTERVAL_MS
-    assert {} == fields(group.beat())
-
-
 def test_after_a_failure_every_field_is_sent_again() -> None:
     """After a failure the next heartbeat has every field: the coordinator may have missed the last one, and repeats an
     assignment only in response to a full heartbeat.
@@ -78,21 +68,6 @@ def test_after_a_failure_every_field_is_sent_again() -> None:
         "subscribed_topic_names": ["t"],
         "partitions": {topic_id("t"): [0]},
     } == fields(request)
-
-
-def test_one_heartbeat_per_interval() -> None:
-    """The coordinator sets the interval, which starts when a heartbeat is sent; at most one is in flight."""
-    group = ConsumerGroupHarness()
-    group.joined()
-    group.now += INTERVAL_MS - 1
-    assert [] == group.poll()
-    assert 1 == group.heartbeat.time_to_next_ms(group.now)
-    group.now += 1
-    request = group.beat()
-    group.now += 10 * INTERVAL_MS
-    assert [] == group.poll()
-    group.respond(request)
-    assert group.beat()
 
 
 def test_a_changed_subscription_is_sent_at_once() -> None:
@@ -172,15 +147,6 @@ def test_a_joining_member_backs_off_too() -> None:
     group.refuse(group.beat(), 14)
     assert [] == group.poll()
     assert 0 < group.heartbeat.time_to_next_ms(group.now) <= 120
-
-
-def test_a_broker_without_the_protocol_is_fatal_and_says_what_to_do() -> None:
-    """The error names the option to change."""
-    group = ConsumerGroupHarness()
-    group.break_connection(group.beat(), UnsupportedVersionError("no ConsumerGroupHeartbeat"))
-    error = group.membership.take_error()
-    assert isinstance(error, UnsupportedVersionError)
-    assert 'group_protocol="classic"' in str(error)
 
 
 def test_a_broker_with_the_protocol_switched_off_says_so() -> None:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from kconsumer.coordinator.consumer_protocol.state import TRANSITIONS, ConsumerMember, LocalAssignment, MemberState
+from kconsumer.coordinator.consumer_protocol.state import TRANSITIONS, ConsumerMember, MemberState
 from kconsumer.errors import StateError
 from support.harnesses.manager_driver import config
 from support.harnesses.wiring import group_of, make_components
@@ -67,20 +67,3 @@ def test_commits_need_an_epoch(epoch: int, good: bool) -> None:
     member.member_epoch = epoch
     assert good == member.may_commit
     assert ((epoch, "me") if good else (-1, "")) == member.generation[:2]
-
-
-def test_an_empty_assignment_is_acknowledged() -> None:
-    """The first assignment must be acknowledged even if it is empty; the same assignment again must not."""
-    nothing = LocalAssignment()
-    first = nothing.followed_by({})
-    assert nothing != first
-    assert first is first.followed_by({})
-
-
-def test_a_repeated_assignment_is_acknowledged_again() -> None:
-    """After the assignments A, B and A again, the last one must be acknowledged once more."""
-    a, b = {b"t": frozenset({0})}, {b"t": frozenset({1})}
-    first = LocalAssignment().followed_by(a)
-    again = first.followed_by(b).followed_by(a)
-    assert first.partitions == again.partitions
-    assert first != again

@@ -27,42 +27,12 @@ def owned(group: ConsumerGroupHarness) -> list[TopicPartition]:
 # --- joining and reconciling -------------------------------------------------------------------------------------
 
 
-def test_join_take_and_acknowledge() -> None:
-    """A member goes through JOINING, RECONCILING, on_assign, ACKNOWLEDGING and STABLE, and the acknowledgement is sent
-    at once.
-    """
-    group = ConsumerGroupHarness()
-    join = group.beat()
-    assert S.JOINING is group.state
-    group.respond(join, 3, {"t": [0, 1]})
-    assert S.RECONCILING is group.state
-    assert [] == group.poll()
-    group.run_callbacks()
-    assert S.ACKNOWLEDGING is group.state
-    ack = group.beat()
-    assert (S.STABLE, 3) == (group.state, ack.message.member_epoch)
-    assert [(ASSIGNED, tps("t", 0, 1))] == group.calls
-    assert [*tps("t", 0, 1)] == owned(group)
-
-
 def test_an_empty_assignment_is_announced_and_acknowledged() -> None:
     """on_assign is called for an empty assignment, as in Java."""
     group = ConsumerGroupHarness()
     group.joined({})
     assert [(ASSIGNED, ())] == group.calls
     assert group.membership.idle
-
-
-def test_new_partitions_are_fetched_only_after_the_callback() -> None:
-    """A new partition is fetchable only after on_assign has returned."""
-    group = ConsumerGroupHarness()
-    group.respond(group.beat(), 1, {"t": [0]})
-    group.poll()
-    (tp,) = tps("t", 0)
-    group.positions.seek(tp, 5)
-    assert not group.assignment.is_fetchable(tp)
-    group.run_callbacks()
-    assert group.assignment.is_fetchable(tp)
 
 
 def test_revocation_comes_before_assignment() -> None:
@@ -107,21 +77,6 @@ def test_positions_are_committed_before_revocation() -> None:
     assert group.membership.due_callback is not None
     group.run_callbacks()
     assert (REVOKED, tps("t", 0)) in group.calls
-
-
-def test_a_newer_target_waits_for_the_present_one() -> None:
-    """Target assignments that arrive during a reconciliation are applied after it, and only the newest one."""
-    group = ConsumerGroupHarness()
-    group.joined({"t": [0]})
-    group.target({"t": [0, 1]}, 2)
-    group.poll()
-    for epoch, partitions in ((3, [2]), (4, [3])):
-        group.now += INTERVAL_MS
-        (beat,) = group.background()
-        group.respond(beat, epoch, {"t": partitions})
-    group.until_stable()
-    assert [*tps("t", 3)] == owned(group)
-    assert (ASSIGNED, tps("t", 2)) not in group.calls
 
 
 def test_there_and_back_is_acknowledged() -> None:
@@ -202,29 +157,6 @@ def test_names_and_ids_are_requested_separately() -> None:
     assert {"t"} <= set(group.cluster.topics())
 
 
-def test_an_unknown_topic_id_waits_for_metadata() -> None:
-    """Partitions of known topics are owned first; the others follow when their topic name has been requested by id.
-
-    The first acknowledgement also reports the others, because the member may take them at any time.
-    """
-    group = ConsumerGroupHarness(subscribe=False)
-    group.subscription.subscribe(["t", "new"])
-    join = group.beat()
-    group.respond(join, 1, {"t": [0], "new": [0]})
-    assert S.RECONCILING is group.state
-    group.poll()
-    group.run_callbacks()
-    (ack,) = group.background()
-    assert {topic_id("t"): [0], topic_id("new"): [0]} == reported_by(ack)
-    assert S.RECONCILING is group.state
-    group.respond(ack, 1)
-    assert ["new", "t"] == asked_for_topics(group)
-    assert [topic_id("new")] == asked_for_topics(group)
-    group.learn({"t": 4, "new": 1})
-    group.until_stable()
-    assert [TopicPartition("new", 0), TopicPartition("t", 0)] == owned(group)
-
-
 def reported_by(heartbeat: UnsentRequest) -> dict[bytes, list[int]]:
     """Returns the partitions that a heartbeat reports as owned, by topic id."""
     return {topic.topic_id: list(topic.partitions) for topic in heartbeat.message.topic_partitions}
@@ -250,29 +182,6 @@ def test_an_acknowledgement_reports_the_partitions_of_a_newer_target() -> None:
     assert {topic_id("t"): frozenset({0, 1})} == group.member.reported
 
 
-def test_unknown_ids_are_acknowledged_once() -> None:
-    """While metadata is missing the partitions of known topics are acknowledged only once."""
-    group = ConsumerGroupHarness()
-    group.respond(group.beat(), 1, {"gone": [0]})
-    group.poll()
-    group.run_callbacks()
-    (ack,) = group.background()
-    group.respond(ack, 1)
-    assert [] == group.poll()
-    assert [] == group.poll()
-    assert S.RECONCILING is group.state
-
-
-def test_a_name_is_kept_when_metadata_forgets_it() -> None:
-    """If a broker with old metadata omits the topic, its partitions stay."""
-    group = ConsumerGroupHarness()
-    group.joined({"t": [0]})
-    group.learn({})
-    group.target({"t": [0, 1]}, 2)
-    group.until_stable()
-    assert [*tps("t", 0, 1)] == owned(group)
-
-
 def test_metadata_of_assigned_topics_is_kept() -> None:
     """With a pattern that the broker evaluates, metadata of the assigned topics is requested by id and kept, although
     the subscription has no names.
@@ -295,27 +204,6 @@ def test_metadata_of_assigned_topics_is_kept() -> None:
 
 
 # --- fencing -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("code", [25, 110])
-def test_fenced_loses_everything_and_joins_again(code: int) -> None:
-    """A fenced member calls on_lost for all partitions, fetches nothing meanwhile, and joins with epoch 0 and the same
-    member id.
-    """
-    group = ConsumerGroupHarness()
-    group.joined({"t": [0, 1]})
-    group.calls.clear()
-    group.positions.seek(TopicPartition("t", 0), 3)
-    group.now += INTERVAL_MS
-    group.refuse(group.beat(), code)
-    assert S.FENCED is group.state
-    assert not group.assignment.is_fetchable(TopicPartition("t", 0))
-    assert [] == group.background()
-    group.run_callbacks()
-    assert [(LOST, tps("t", 0, 1))] == group.calls
-    join = group.beat()
-    assert (0, "me", []) == (join.message.member_epoch, join.message.member_id, join.message.topic_partitions)
-    assert [] == owned(group)
 
 
 def test_fenced_without_partitions_joins_without_waiting_for_the_caller() -> None:
@@ -400,31 +288,6 @@ def test_a_listener_that_raises_does_not_stop_the_rejoin() -> None:
 
 
 # --- the caller that does not poll ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
-def test_an_idle_caller_leaves_and_comes_back(instance: str | None, epoch: int) -> None:
-    """After max_poll_interval_ms the heartbeat leaves the group; the next poll calls on_lost and joins again."""
-    group = ConsumerGroupHarness(group_instance_id=instance, max_poll_interval_ms=60_000)
-    group.joined({"t": [0]})
-    group.calls.clear()
-    group.positions.seek(TopicPartition("t", 0), 3)
-    for _ in range(11):
-        group.now += INTERVAL_MS
-        for beat in group.background():
-            group.respond(beat, 1)
-    assert S.STABLE is group.state
-    group.now += INTERVAL_MS
-    (leave,) = group.background()
-    assert (epoch, S.STALE) == (leave.message.member_epoch, group.state)
-    assert not group.assignment.is_fetchable(TopicPartition("t", 0))
-    group.respond(leave, epoch)
-    group.now += 10 * INTERVAL_MS
-    assert [] == group.background()
-    assert [] == group.poll()
-    group.run_callbacks()
-    assert [(LOST, tps("t", 0))] == group.calls
-    assert 0 == group.beat().message.member_epoch
 
 
 def test_an_idle_caller_without_a_coordinator_is_stale_at_once() -> None:
@@ -538,14 +401,6 @@ def test_leaving_before_the_response_to_the_join() -> None:
     assert (S.UNSUBSCRIBED, []) == (group.state, owned(group))
 
 
-def test_leaving_before_any_join() -> None:
-    """A member that never joined sends no leave heartbeat."""
-    group = ConsumerGroupHarness()
-    assert group.membership.leave_callback() is None
-    assert group.membership.leave("test", group.now) is None
-    assert S.UNSUBSCRIBED is group.state
-
-
 def test_leaving_while_fenced_runs_on_lost() -> None:
     """A fenced member that leaves calls on_lost, because it no longer owns its partitions."""
     group = ConsumerGroupHarness()
@@ -645,18 +500,6 @@ def test_topics_no_longer_subscribed_stop_at_once() -> None:
     assert (True, False) == tuple(group.assignment.is_fetchable(TopicPartition(x, 0)) for x in ("t", "u"))
 
 
-def test_a_client_pattern_is_matched_before_joining() -> None:
-    """The first heartbeat contains the topics that match, so it waits for the metadata of all topics."""
-    group = ConsumerGroupHarness(subscribe=False)
-    group.subscription.subscribe_pattern(re.compile("t.*"))
-    assert [] == group.poll()
-    (request,) = group.metadata.poll(group.now).requests
-    assert request.message.topics is None
-    group.reply(request, MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)]))
-    group.subscription.subscribe_matched(["t1"])
-    assert ["t1"] == group.beat().message.subscribed_topic_names
-
-
 def test_commits_carry_the_epoch_of_the_moment() -> None:
     """A commit that is created before a change of the epoch is sent with the newest epoch."""
     group = ConsumerGroupHarness()
@@ -667,3 +510,15 @@ def test_commits_carry_the_epoch_of_the_moment() -> None:
     group.respond(beat, 9)
     (commit,) = group.commits.poll(group.now).requests
     assert 9 == commit.message.generation_id_or_member_epoch
+
+
+def test_a_client_pattern_is_matched_before_joining() -> None:
+    """The first heartbeat contains the topics that match, so it waits for the metadata of all topics."""
+    group = ConsumerGroupHarness(subscribe=False)
+    group.subscription.subscribe_pattern(re.compile("t.*"))
+    assert [] == group.poll()
+    (request,) = group.metadata.poll(group.now).requests
+    assert request.message.topics is None
+    group.reply(request, MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)]))
+    group.subscription.subscribe_matched(["t1"])
+    assert ["t1"] == group.beat().message.subscribed_topic_names

@@ -10,12 +10,9 @@ from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
-    BrokerError,
-    GroupAuthorizationError,
-    KafkaError,
     ProtocolError,
 )
-from kconsumer.managers import FOREVER, UnsentRequest
+from kconsumer.managers import UnsentRequest
 from kconsumer.schema import FIND_COORDINATOR
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
 from kconsumer.types import Node
@@ -52,31 +49,6 @@ def waits(case: CoordinatorManager, now: float) -> float:
     return result.wait_ms
 
 
-def test_no_lookup_while_no_coordinator_is_needed() -> None:
-    """While no coordinator is needed no request is sent."""
-    case = manager()
-    case.request_lookup(False)
-    assert FOREVER == waits(case, 0.0)
-
-
-def test_one_lookup_is_sent_to_any_broker() -> None:
-    """One request is sent to any broker, in the old or the new form."""
-    case = manager()
-    request = asks(case, 0.0)
-    assert (FIND_COORDINATOR, None) == (request.api, request.node)
-    assert ("g", 0, ["g"]) == (request.message.key, request.message.key_type, request.message.coordinator_keys)
-    assert FOREVER == waits(case, 1.0)
-
-
-def test_the_coordinator_has_its_own_connection() -> None:
-    """The coordinator's connection id differs from that of the same broker's fetches."""
-    case = manager()
-    assert case.connection_id is None
-    respond(asks(case, 0.0), found(3), 1.0)
-    assert (Node(3, "h", 9), "+3") == (case.coordinator, case.connection_id)
-    assert FOREVER == waits(case, 1.0)
-
-
 @pytest.mark.parametrize("version", [0, 3])
 def test_responses_of_old_versions(version: int) -> None:
     """A response before v4 has one coordinator and no list."""
@@ -94,25 +66,6 @@ def test_listeners_are_called_when_it_is_found() -> None:
     assert [7.0] == moments
 
 
-def test_a_lost_coordinator_is_looked_up_again() -> None:
-    """After `mark_unknown` the coordinator is looked up again, no sooner than retry_backoff_ms after it was found."""
-    case = manager()
-    respond(asks(case, 0.0), found(), 0.0)
-    case.mark_unknown("NOT_COORDINATOR", 30.0)
-    assert (None, None, 30.0) == (case.coordinator, case.connection_id, case.progress.since)
-    assert RETRY_MS - 30.0 == waits(case, 30.0)
-    respond(asks(case, RETRY_MS), found(2), 101.0)
-    assert ("+2", None, "") == (case.connection_id, case.progress.since, case.lost_because)
-
-
-def test_a_later_loss_is_looked_up_at_once() -> None:
-    """If the coordinator was found longer ago than the backoff, it is looked up at once."""
-    case = manager()
-    respond(asks(case, 0.0), found(), 0.0)
-    case.mark_unknown(LOST, 5000.0)
-    asks(case, 5000.0)
-
-
 def test_failures_back_off() -> None:
     """Lost requests and retriable errors double the wait, and nothing is raised."""
     case = manager()
@@ -127,33 +80,6 @@ def test_failures_back_off() -> None:
     case.mark_unknown("again", 900.0)
     fail(asks(case, 900.0), LOST, 900.0)
     assert 100.0 == waits(case, 900.0)
-
-
-@pytest.mark.parametrize(
-    ("code", "error", "text"),
-    [
-        (30, GroupAuthorizationError, "group g"),
-        (24, BrokerError, "coordinator of group g"),
-        (-1, BrokerError, "coordinator of group g"),
-    ],
-)
-def test_final_errors_are_raised_once(code: int, error: type[KafkaError], text: str) -> None:
-    """An error that is not retriable is raised once, with the name of the group; lookups continue after the backoff."""
-    case = manager()
-    respond(asks(case, 0.0), found(error=code), 0.0)
-    raised = case.take_error()
-    assert isinstance(raised, error)
-    assert text in str(raised)
-    assert case.take_error() is None
-    assert RETRY_MS == waits(case, 0.0)
-
-
-def test_final_errors_of_the_client_are_raised() -> None:
-    """A failed authentication is raised."""
-    case = manager()
-    error = AuthenticationError(code=58)
-    fail(asks(case, 0.0), error, 0.0)
-    assert error is case.take_error()
 
 
 def test_an_error_is_forgotten_when_the_coordinator_is_found() -> None:

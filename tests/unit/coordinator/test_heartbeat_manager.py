@@ -6,7 +6,7 @@ import pytest
 
 from kconsumer.coordinator.classic_protocol.state import MemberState
 from kconsumer.coordinator.group_member import Generation
-from kconsumer.errors import AuthenticationError, BrokerConnectionError
+from kconsumer.errors import AuthenticationError
 from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
 from support.harnesses.group_harness import GroupHarness, tps
@@ -35,25 +35,6 @@ def test_heartbeats_follow_the_interval() -> None:
     assert [] == beat(group)
     group.respond(request, HeartbeatResponse())
     assert 1 == len(beat(group))
-
-
-def test_no_heartbeat_while_a_join_is_in_flight() -> None:
-    """No heartbeat is sent during a JoinGroup, which itself keeps the member alive at the coordinator."""
-    group = stable()
-    group.member.request_rejoin("test")
-    group.until("JoinGroup")
-    group.now += 60_000
-    assert [] == beat(group)
-    assert FOREVER == group.heartbeat.time_to_next_ms(group.now)
-
-
-def test_heartbeats_start_with_the_response_to_the_join() -> None:
-    """The member sends heartbeats from the JoinGroup response on, before it is stable."""
-    group = GroupHarness()
-    group.join()
-    group.now += 3000
-    (request,) = beat(group)
-    assert "Heartbeat" == request.api.name
 
 
 def test_a_rebalance_during_slow_processing_is_one_failure() -> None:
@@ -110,28 +91,6 @@ def test_responses_for_an_older_generation_are_ignored(code: int) -> None:
     group.respond(request, HeartbeatResponse(error_code=code))
     assert newer == group.member.generation
     assert group.heartbeat.take_error() is None
-
-
-def test_rebalance_notice_is_ignored_before_the_member_is_stable() -> None:
-    """REBALANCE_IN_PROGRESS during SYNCING causes no rejoin, because the response to SyncGroup will contain it."""
-    group = GroupHarness()
-    group.join()
-    group.now += 3000
-    group.respond(beat(group)[0], HeartbeatResponse(error_code=27))
-    assert group.member.rejoin_reason is None
-
-
-def test_failed_heartbeat_is_retried_with_backoff() -> None:
-    """A lost connection makes the coordinator unknown; the next heartbeat is sent after retry_backoff_ms."""
-    group = stable()
-    group.now += 3000
-    group.break_connection(beat(group)[0], BrokerConnectionError("reset"))
-    assert [] == beat(group)
-    assert group.coordinator.lookup_requested
-    group.find_coordinator()
-    assert [] == beat(group)
-    group.now += 130
-    assert 1 == len(beat(group))
 
 
 def test_silent_coordinator_is_given_up_after_the_session_timeout() -> None:

@@ -10,15 +10,12 @@ import pytest
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
-    InvalidTopicError,
     KafkaError,
     StaleMetadataError,
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
 from kconsumer.managers import FOREVER, UnsentRequest
-from kconsumer.schema import METADATA
-from kconsumer.state.cluster import MetadataUpdate
 from support.harnesses.manager_driver import (
     MAX_AGE_MS,
     RETRY_MS,
@@ -74,39 +71,11 @@ def asked(request: UnsentRequest) -> list[str] | None:
 # --- what is asked -----------------------------------------------------------------------------------------------
 
 
-def test_the_first_poll_requests_metadata() -> None:
-    """The first poll requests metadata of the subscribed topics from any broker, once."""
-    case = Case("b", "a")
-    request = case.asks(0.0)
-    assert (METADATA, None, ["a", "b"]) == (request.api, request.node, asked(request))
-    assert TRIGGER_MS - 1.0 == case.waits(1.0)
-
-
-def test_without_topics_only_brokers_are_requested() -> None:
-    """Without a subscription the list of topics is empty, so that only brokers are requested."""
-    assert [] == asked(Case().asks(0.0))
-
-
-def test_a_manual_assignment_requests_its_topics() -> None:
-    """Metadata of the topics of assigned partitions is requested."""
-    case = Case()
-    case.subscription.assign(tps("b-0", "b-1"))
-    assert ["b"] == asked(case.asks(0.0))
-
-
 @pytest.mark.parametrize("allowed", [True, False])
 def test_topic_creation_is_the_users_choice(allowed: bool) -> None:
     """A request by name allows topic creation if the option is set."""
     request = Case("a", allow_auto_create_topics=allowed).asks(0.0)
     assert (allowed, 4) == (request.message.allow_auto_topic_creation, request.min_version)
-
-
-def test_a_pattern_requests_all_topics() -> None:
-    """A pattern requires all topics, and allows no topic creation."""
-    case = Case()
-    case.subscription.subscribe_pattern(re.compile("a.*"))
-    request = case.asks(0.0)
-    assert (None, False) == (asked(request), request.message.allow_auto_topic_creation)
 
 
 def test_a_pattern_keeps_only_what_matches() -> None:
@@ -117,15 +86,6 @@ def test_a_pattern_keeps_only_what_matches() -> None:
         case.subscription.subscribe_pattern(re.compile("a.*"))
         case.update(0.0, metadata(*names))
         assert kept == case.cluster.topics()
-
-
-def test_topics_that_are_not_wanted_are_not_kept() -> None:
-    """Topics of a response that are no longer subscribed are not cached."""
-    case = Case("a")
-    request = case.asks(0.0)
-    case.subscription.subscribe({"b"})
-    respond(request, GOOD, 1.0)
-    assert frozenset() == case.cluster.topics()
 
 
 # --- when ----------------------------------------------------------------------------------------------------------
@@ -140,33 +100,6 @@ def test_metadata_ages() -> None:
     assert ["a"] == asked(case.asks(MAX_AGE_MS))
 
 
-def test_a_requested_update_waits_for_the_backoff() -> None:
-    """An update is not asked for more often than retry_backoff_ms."""
-    case = Case("a")
-    case.update(0.0)
-    case.manager.request_update()
-    assert RETRY_MS == case.waits(0.0)
-    assert ["a"] == asked(case.asks(RETRY_MS))
-
-
-def test_responses_without_changes_back_off() -> None:
-    """Each response without changes doubles the wait up to the maximum; a change resets it."""
-    case = Case("a")
-    case.update(0.0)
-    now, waits = 0.0, []
-    for _ in range(6):
-        case.manager.request_update()
-        waits.append(case.waits(now))
-        now += waits[-1]
-        case.update(now)
-    assert [100.0, 100.0, 200.0, 400.0, 800.0, 1000.0] == waits
-    case.manager.request_update()
-    now += 1000.0
-    case.update(now, led_by({"a-0": 2}, epoch=9))
-    case.manager.request_update()
-    assert RETRY_MS == case.waits(now)
-
-
 def test_new_topics_end_the_backoff_of_equivalent_responses() -> None:
     """A request for new topics does not wait because earlier responses were equivalent."""
     case = Case("a")
@@ -178,14 +111,6 @@ def test_new_topics_end_the_backoff_of_equivalent_responses() -> None:
     assert 400.0 == case.waits(600.0)
     case.manager.request_update(new_interest=True)
     assert RETRY_MS == case.waits(600.0)
-
-
-def test_age_ends_the_backoff_of_equivalent_responses() -> None:
-    """A refresh because of the metadata's age does not back off if the metadata is unchanged."""
-    case = Case("a")
-    for now in (0.0, MAX_AGE_MS, 2.0 * MAX_AGE_MS):
-        case.update(now)
-    case.update(3.0 * MAX_AGE_MS)
 
 
 def test_failures_back_off() -> None:
@@ -215,36 +140,7 @@ def test_unusable_responses_count_as_failures(message: Any) -> None:
     assert RETRY_MS == case.waits(0.0)
 
 
-def test_stale_metadata_is_requested_again() -> None:
-    """Metadata is requested again while a partition has no leader."""
-    case = Case("a")
-    case.update(0.0, metadata(topic("a", partition(0, leader=-1, error=5))))
-    assert RETRY_MS == case.waits(0.0)
-
-
-def test_responses_reach_the_listeners() -> None:
-    """The listeners are called for each metadata response, and not for failures."""
-    case = Case("a")
-    updates: list[MetadataUpdate] = []
-    case.manager.on_update.append(updates.append)
-    fail(case.asks(0.0), LOST, 0.0)
-    case.update(100.0)
-    assert [(True, True)] == [(update.full, update.progressed) for update in updates]
-
-
 # --- new topics ----------------------------------------------------------------------------------------------------
-
-
-def test_new_topics_are_requested_at_once() -> None:
-    """Only new topics are requested, without backoff, and the response is merged into the cache."""
-    case = Case("a")
-    case.update(0.0)
-    case.subscription.subscribe({"a", "b"})
-    request = case.asks(1.0)
-    assert ["b"] == asked(request)
-    respond(request, led_by({"b-0": 2}), 2.0)
-    assert {"a", "b"} == case.cluster.topics()
-    assert MAX_AGE_MS - 2.0 == case.waits(2.0)
 
 
 def test_known_topics_are_not_requested_again() -> None:
@@ -265,24 +161,6 @@ def test_interest_during_a_request_is_not_lost() -> None:
     respond(request, GOOD, 2.0)
     assert RETRY_MS == case.waits(2.0)
     assert ["b"] == asked(case.asks(2.0 + RETRY_MS))
-
-
-def test_a_partial_response_leaves_the_full_update_due() -> None:
-    """The age of metadata counts from the last full response."""
-    case = Case("a")
-    case.update(0.0)
-    case.subscription.subscribe({"a", "b"})
-    case.update(1000.0, led_by({"b-0": 2}))
-    assert ["a", "b"] == asked(case.asks(MAX_AGE_MS))
-
-
-def test_a_full_update_covers_new_topics() -> None:
-    """When a full update is due, new topics are not requested separately."""
-    case = Case("a")
-    case.update(0.0)
-    case.subscription.subscribe({"a", "b"})
-    case.manager.request_update()
-    assert ["a", "b"] == asked(case.asks(1.0))
 
 
 def test_a_new_pattern_requests_all_topics_at_once() -> None:
@@ -306,14 +184,6 @@ def test_a_pattern_during_a_request_is_not_lost() -> None:
     assert asked(case.asks(2.0 + RETRY_MS)) is None
 
 
-def test_a_group_leader_requests_the_members_topics() -> None:
-    """While this member is the leader the topics of all members are requested."""
-    case = Case("a")
-    case.update(0.0)
-    case.subscription.group_subscribe({"a", "b"})
-    assert ["b"] == asked(case.asks(1.0))
-
-
 def test_watched_topics_are_wanted_until_unwatched() -> None:
     """A lookup of offsets needs the leaders of topics that are not subscribed."""
     case = Case("a")
@@ -327,14 +197,6 @@ def test_watched_topics_are_wanted_until_unwatched() -> None:
     case.manager.add_topics({"b"})
     case.manager.remove_topics({"b"})
     assert ["a"] == asked(case.asks(0.0))
-
-
-def test_watching_a_known_topic_requests_nothing() -> None:
-    """A topic that is cached is not requested."""
-    case = Case("a")
-    case.update(0.0)
-    case.manager.add_topics({"a"})
-    assert MAX_AGE_MS == case.waits(0.0)
 
 
 def test_refresh_needs_a_response_to_a_later_request() -> None:
@@ -386,37 +248,12 @@ def test_a_newer_epoch_requests_metadata() -> None:
 # --- errors --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("code", "error"), [(29, TopicAuthorizationError), (17, InvalidTopicError)], ids=["refused", "invalid"]
-)
-def test_topic_errors_are_raised_once(code: int, error: type[Any]) -> None:
-    """Unauthorized topics and invalid topic names are raised once per response, with the names."""
-    case = Case("a", "b")
-    for now in (0.0, MAX_AGE_MS):
-        case.update(now, metadata(topic("a", error=code), topic("b", partition(0))))
-        raised = case.manager.take_error()
-        assert isinstance(raised, error)
-        assert {"a"} == raised.topics
-        assert case.manager.take_error() is None
-        assert code == case.manager.topic_errors.code_of("a")
-
-
 def test_refused_topics_come_first() -> None:
     """If there are both kinds of errors the missing permission is raised, as in Java."""
     case = Case("a", "b")
     case.update(0.0, metadata(topic("a", error=17), topic("b", error=29)))
     assert isinstance(case.manager.take_error(), TopicAuthorizationError)
     assert case.manager.take_error() is None
-
-
-def test_a_good_response_drops_the_error() -> None:
-    """An error that was not raised yet is dropped when the next response has none."""
-    case = Case("a")
-    case.update(0.0, metadata(topic("a", error=29)))
-    case.manager.request_update()
-    case.update(100.0)
-    assert case.manager.take_error() is None
-    assert 0 == case.manager.topic_errors.code_of("a")
 
 
 def test_a_partial_response_keeps_other_topics_errors() -> None:
@@ -461,22 +298,6 @@ def test_an_older_leader_epoch_is_a_wait() -> None:
     assert "metadata has leader epoch 4 of a-0, but 5 was seen before" in str(case.manager.progress.last_error)
 
 
-def test_errors_of_topics_no_longer_wanted_are_dropped() -> None:
-    """The error of an unauthorized topic is dropped when it is unsubscribed."""
-    case = Case("a")
-    case.update(0.0, metadata(topic("a", error=29)))
-    case.subscription.subscribe({"b"})
-    assert case.manager.take_error() is None
-
-
-def test_errors_raised_elsewhere_are_not_raised_twice() -> None:
-    """A topic error that a lookup raises is not raised again by the next poll."""
-    case = Case("a")
-    case.update(0.0, metadata(topic("a", error=29)))
-    case.manager.topic_errors.mark_raised({"a"})
-    assert case.manager.take_error() is None
-
-
 def test_an_unknown_topic_is_no_error() -> None:
     """A topic that does not exist is requested again, and its name is available for partition states."""
     case = Case("a", "b")
@@ -510,13 +331,6 @@ def test_an_unknown_topic_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
     case.update(0.0, metadata(topic("a", error=3)))
     case.update(100.0, metadata(topic("a", error=3)))
     assert ["topic a does not exist; metadata is requested again from time to time"] == caplog.messages
-
-
-def test_a_hint_names_other_errors() -> None:
-    """Other topic errors are available with Kafka's name of the error."""
-    case = Case("a")
-    case.update(0.0, metadata(topic("a", error=29)))
-    assert "TOPIC_AUTHORIZATION_FAILED" in case.manager.topic_errors.topic_problem("a")
 
 
 @pytest.mark.parametrize("error", [AuthenticationError(code=58), UnsupportedVersionError("too old")])
@@ -578,14 +392,6 @@ def test_no_response_leads_to_a_rebootstrap() -> None:
     assert frozenset() == case.cluster.topics()
     case.update(TRIGGER_MS + 7.0)
     assert {"a"} == case.cluster.topics()
-
-
-def test_responses_stop_the_trigger() -> None:
-    """The trigger time counts from when an update became due, not from the last response."""
-    case = Case("a")
-    case.update(0.0)
-    assert MAX_AGE_MS - TRIGGER_MS == case.waits(TRIGGER_MS)
-    assert not case.manager.needs_rebootstrap
 
 
 @pytest.mark.parametrize("how", ["no node", "asked", "silence"])

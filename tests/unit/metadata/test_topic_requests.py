@@ -11,11 +11,10 @@ from kconsumer.errors import (
     BrokerConnectionError,
     BrokerError,
     InvalidTopicError,
-    StaleMetadataError,
     TimeoutError,
     TopicAuthorizationError,
 )
-from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest
+from kconsumer.managers import PollResult, Promise, UnsentRequest
 from kconsumer.metadata.topic_requests import TopicTable
 from support.harnesses.manager_driver import (
     RETRY_MS,
@@ -67,18 +66,6 @@ def test_known_topics_come_from_the_cache() -> None:
     assert [] == case.poll(1.0).requests
 
 
-def test_unknown_topics_are_requested() -> None:
-    """All given topics are in one request; the response is not cached."""
-    case = Case()
-    promise = case.manager.fetch(["new", "known"])
-    request = case.asks(1.0)
-    assert ["known", "new"] == [row.name for row in request.message.topics]
-    assert (True, None) == (request.message.allow_auto_topic_creation, request.node)
-    respond(request, led_by({"known-0": 1, "new-0": 2, "new-1": 3}), 2.0)
-    assert {"known": [1], "new": [2, 3]} == leaders(promise)
-    assert {"known"} == case.cluster.topics()
-
-
 def test_all_topics() -> None:
     """None requests all topics without creation, and never uses the cache."""
     case = Case()
@@ -87,21 +74,6 @@ def test_all_topics() -> None:
     assert (None, False) == (request.message.topics, request.message.allow_auto_topic_creation)
     respond(request, metadata(topic("x", partition(0)), topic("__o", partition(0), internal=True)), 2.0)
     assert {"__o": [1], "x": [1]} == leaders(promise)
-
-
-def test_creation_can_be_forbidden() -> None:
-    """The option for topic creation applies to lookups too."""
-    case = Case(allow_auto_create_topics=False)
-    case.manager.fetch(["new"])
-    assert not case.asks(1.0).message.allow_auto_topic_creation
-
-
-def test_a_topic_that_does_not_exist_is_omitted() -> None:
-    """A topic with UNKNOWN_TOPIC_OR_PARTITION is omitted from the result."""
-    case = Case()
-    promise = case.manager.fetch(["known", "new"])
-    respond(case.asks(1.0), metadata(topic("known", partition(0)), topic("new", error=3)), 2.0)
-    assert {"known": [1]} == leaders(promise)
 
 
 @pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationError), (17, InvalidTopicError), (42, BrokerError)])
@@ -158,23 +130,3 @@ def test_the_deadline_ends_the_lookup() -> None:
     with pytest.raises(TimeoutError, match="new") as caught:
         promise.result()
     assert LOST is caught.value.__cause__
-
-
-def test_an_abandoned_lookup_is_forgotten() -> None:
-    """After the caller fails the promise no request is sent, and a late response is ignored."""
-    case = Case()
-    promise = case.manager.fetch(None)
-    request = case.asks(0.0)
-    promise.set_exception(StaleMetadataError(code=3))
-    assert [] == case.poll(1.0).requests
-    respond(request, metadata(), 2.0)
-    assert isinstance(promise.error, StaleMetadataError)
-    assert FOREVER > case.poll(3.0).wait_ms
-
-
-def test_lookups_do_not_wait_for_updates() -> None:
-    """A lookup is sent although the cache's own update is in backoff."""
-    case = Case()
-    case.manager.request_update()
-    case.manager.fetch(["new"])
-    assert ["new"] == [row.name for row in case.asks(1.0).message.topics]

@@ -94,32 +94,6 @@ def test_nothing_is_looked_up_while_on_assign_runs() -> None:
     assert [tps("a-1"), tps("a-0")] == [partitions for partitions, _ in case.commits.asked]
 
 
-def test_revoked_partitions_are_not_looked_up() -> None:
-    """Partitions that are being revoked are not looked up, as in Java 4.4."""
-    case = Case("a-0", "a-1")
-    case.assignment.mark_pending_revocation(tps("a-0"))
-    case.poll()
-    assert [tps("a-1")] == [partitions for partitions, _ in case.commits.asked]
-
-
-def test_commit_with_an_epoch_is_validated_first() -> None:
-    """A committed leader epoch makes the position await validation (KIP-320)."""
-    case = Case("a-0")
-    case.poll()
-    case.respond(a_0=OffsetAndMetadata(5, "", 2))
-    assert (FetchState.AWAIT_VALIDATION, 5) == case.state("a-0")
-
-
-def test_no_commit_leads_to_the_reset_policy() -> None:
-    """A partition without a commit awaits a reset by the policy; other partitions are unchanged."""
-    case = Case("a-0", "a-1", reset=OffsetReset.LATEST)
-    case.poll()
-    case.respond(a_0=5, a_1=None)
-    assert (FetchState.FETCHING, 5) == case.state("a-0")
-    assert (FetchState.AWAIT_RESET, None) == case.state("a-1")
-    assert OffsetReset.LATEST == case.assignment.get(tp("a-1")).reset_strategy
-
-
 def test_no_commit_and_no_policy_is_an_error() -> None:
     """NoOffsetForPartitionError has all partitions without a commit, once per lookup; others continue."""
     case = Case("a-0", "a-1", "a-2", reset=OffsetReset.NONE)
@@ -228,26 +202,6 @@ def test_refused_lookup_is_repeated_less_and_less_often() -> None:
     case.subscription.assign(tps("b-0"))
     case.poll(10_000)
     assert tps("b-0") == case.commits.asked[-1][0]
-
-
-def test_nothing_to_do() -> None:
-    """If all partitions have positions nothing is requested or awaited."""
-    case = Case("a-0")
-    case.positions.seek(tp("a-0"), 3)
-    assert float("inf") == case.poll().wait_ms
-    assert [] == case.commits.asked
-
-
-def test_seek_during_the_lookup_wins() -> None:
-    """The response does not replace a position or a reset that the user requested meanwhile."""
-    case = Case("a-0", "a-1")
-    case.poll()
-    case.positions.seek(tp("a-0"), 42)
-    case.positions.request_reset(tp("a-1"), OffsetReset.LATEST)
-    case.respond(a_0=5, a_1=7)
-    assert (FetchState.FETCHING, 42) == case.state("a-0")
-    assert (FetchState.AWAIT_RESET, None) == case.state("a-1")
-    assert OffsetReset.LATEST == case.assignment.get(tp("a-1")).reset_strategy
 
 
 def test_partitions_lost_during_the_lookup_are_ignored() -> None:

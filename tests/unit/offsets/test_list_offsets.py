@@ -55,36 +55,6 @@ def test_no_partitions_completes_at_once() -> None:
     assert {} == fetching("a-0").manager.list_offsets({}).result()
 
 
-def test_responses_without_epoch() -> None:
-    """Old brokers return no leader epoch, and end offsets have no timestamp."""
-    case = fetching("a-0")
-    promise = case.manager.list_offsets({A0: -1})
-    respond(case.ask(0.0), offsets({"a-0": (5, -1, -1)}), 1.0)
-    assert {A0: OffsetAndTimestamp(5, -1, None)} == promise.result()
-
-
-def test_an_old_message_format_has_no_timestamps() -> None:
-    """UNSUPPORTED_FOR_MESSAGE_FORMAT means that no offset matches."""
-    case = fetching("a-0")
-    promise = case.manager.list_offsets({A0: 77})
-    respond(case.ask(0.0), offsets({"a-0": {"error": 43}}), 1.0)
-    assert {A0: None} == promise.result()
-
-
-@pytest.mark.parametrize("code", [6, 9, 56, 78, 5, 74, 75, 3, 7, -1, 42])
-def test_partition_errors_are_retried(code: int) -> None:
-    """After errors of one partition only that partition is requested again, after the backoff and with new metadata."""
-    case = fetching("a-0", "a-1")
-    promise = case.manager.list_offsets({A0: -1, A1: -1})
-    respond(case.ask(0.0), offsets({"a-0": {"error": code}, "a-1": 8}), 1.0)
-    assert (False, RETRY_MS) == (promise.done, case.waits(1.0))
-    assert case.wants_metadata(200.0)
-    again = case.ask(1.0 + RETRY_MS)
-    assert {"a-0": (-1, 3)} == rows(again)
-    respond(again, offsets({"a-0": 9}), 200.0)
-    assert {A0: OffsetAndTimestamp(9, -1), A1: OffsetAndTimestamp(8, -1)} == promise.result()
-
-
 def test_a_lost_request_is_retried() -> None:
     """After a lost connection its partitions are requested again, with a growing backoff."""
     case = fetching("a-0")
@@ -95,29 +65,6 @@ def test_a_lost_request_is_retried() -> None:
     assert 2 * RETRY_MS == case.waits(100.0)
     respond(case.ask(300.0), offsets({"a-0": 9}), 300.0)
     assert promise.done
-
-
-def test_a_retry_waits_for_the_other_leaders() -> None:
-    """A failed leader is not asked again while another leader has not responded."""
-    case = fetching("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
-    promise = case.manager.list_offsets({A0: -1, A1: -1})
-    first, second = case.asks(0.0)
-    fail(first, LOST, 0.0)
-    assert FOREVER == case.waits(500.0)
-    respond(second, offsets({"a-1": 4}), 500.0)
-    respond(case.ask(500.0), offsets({"a-0": 3}), 501.0)
-    assert {A0: OffsetAndTimestamp(3, -1), A1: OffsetAndTimestamp(4, -1)} == promise.result()
-
-
-def test_a_refused_topic_fails_the_lookup() -> None:
-    """TOPIC_AUTHORIZATION_FAILED is raised at once with the topics, and not again by the next poll."""
-    case = fetching("a-0", "a-1")
-    promise = case.manager.list_offsets({A0: -1, A1: -1})
-    respond(case.ask(0.0), offsets({"a-0": {"error": 29}, "a-1": 8}), 1.0)
-    with pytest.raises(TopicAuthorizationError, match="of a-0: ") as caught:
-        promise.result()
-    assert {"a"} == caught.value.topics
-    assert (None, FOREVER) == (case.manager.take_error(), case.waits(2.0))
 
 
 def test_final_errors_fail_the_lookup() -> None:
@@ -131,20 +78,6 @@ def test_final_errors_fail_the_lookup() -> None:
 
 
 # --- topics that are not subscribed ----------------------------------------------------------------------
-
-
-def test_unassigned_partitions_are_looked_up_first() -> None:
-    """Metadata of an unknown topic is requested at once, used, and dropped afterwards."""
-    case = fetching("a-0")
-    promise = case.manager.list_offsets({X0: -2})
-    assert [] == case.asks(1.0)
-    request = case.metadata.poll(1.0).requests[0]
-    assert ["x"] == [row.name for row in request.message.topics]
-    respond(request, led_by({"x-0": 3}), 2.0)
-    respond(case.ask(2.0), offsets({"x-0": 12}), 3.0)
-    assert {X0: OffsetAndTimestamp(12, -1)} == promise.result()
-    case.metadata.request_update()
-    assert ["a"] == [row.name for row in case.metadata.poll(1000.0).requests[0].message.topics]
 
 
 def test_known_leaders_do_not_wait_for_others() -> None:
@@ -186,16 +119,6 @@ def test_the_deadline_ends_the_lookup() -> None:
     assert "UNKNOWN_TOPIC_OR_PARTITION" in str(caught.value.__cause__)
 
 
-def test_an_abandoned_lookup_is_forgotten() -> None:
-    """After the caller fails the promise nothing is requested, and the topic is dropped from metadata."""
-    case = fetching("a-0")
-    promise = case.manager.list_offsets({X0: -1})
-    promise.set_exception(TimeoutError("enough"))
-    assert FOREVER == case.waits(1.0)
-    case.metadata.request_update()
-    assert ["a"] == [row.name for row in case.metadata.poll(1000.0).requests[0].message.topics]
-
-
 # --- lag -------------------------------------------------------------------------------------------------
 
 
@@ -207,15 +130,6 @@ def test_end_offsets_update_the_lag(committed: bool) -> None:
     respond(case.ask(0.0), offsets({"a-0": 25}), 1.0)
     assert 15 == case.assignment.get(A0).lag(committed)
     assert case.assignment.get(A0).lag(not committed) is None
-
-
-def test_other_offsets_do_not_update_the_lag() -> None:
-    """Beginning offsets, offsets for times and end offsets of unassigned partitions do not change the lag."""
-    case = fetching("a-0")
-    case.lead({"a-0": 1, "x-0": 1})
-    case.manager.list_offsets({A0: -2, X0: -1})
-    respond(case.ask(0.0), offsets({"a-0": 25, "x-0": 30}), 1.0)
-    assert case.assignment.get(A0).lag() is None
 
 
 def test_an_end_offset_is_requested_once_at_a_time() -> None:

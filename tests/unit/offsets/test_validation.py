@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
     LogTruncationError,
-    TopicAuthorizationError,
     UnsupportedVersionError,
 )
 from kconsumer.managers import FOREVER, UnsentRequest
@@ -19,9 +16,8 @@ from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, FetchState
-from kconsumer.types import OffsetAndMetadata, OffsetReset
+from kconsumer.types import OffsetReset
 from support.harnesses.manager_driver import (
-    NODES,
     REQUEST_TIMEOUT_MS,
     RETRY_MS,
     config,
@@ -34,7 +30,6 @@ from support.harnesses.manager_driver import (
 from support.harnesses.wiring import make_components
 
 A0, A1 = tps("a-0", "a-1")
-OLD = LeaderAndEpoch(NODES[1], 3)
 
 
 class Case:
@@ -87,9 +82,6 @@ def ends(found: Mapping[str, Any]) -> Any:
     return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="a", partitions=listed)])
 
 
-GOOD = ends({"a-0": (50, 2), "a-1": (70, 2)})
-
-
 def test_a_new_leader_validates_the_position() -> None:
     """The end of the position's epoch is requested from the new leader, and nothing is fetched meanwhile."""
     case = Case()
@@ -104,66 +96,6 @@ def test_a_new_leader_validates_the_position() -> None:
     assert "a" == asked.topic
     assert [(0, 4, 2), (1, 4, 2)] == [(r.partition, r.current_leader_epoch, r.leader_epoch) for r in asked.partitions]
     assert ([], REQUEST_TIMEOUT_MS) == (case.assignment.fetchable(), case.waits(1.0))
-
-
-def test_each_leader_validates_its_partitions() -> None:
-    """One validation request is sent per leader."""
-    case = Case()
-    case.move_leaders({"a-0": 2, "a-1": 3})
-    assert ["2", "3"] == sorted(str(request.node) for request in case.manager.poll(1.0).requests)
-
-
-def test_only_moved_partitions_are_validated() -> None:
-    """A partition with the same leader and epoch continues to be fetched."""
-    case = Case()
-    case.cluster.update_leader(A1, 2, 4)
-    request = case.ask(1.0)
-    assert [1] == [row.partition for row in request.message.topics[0].partitions]
-    assert [A0] == case.assignment.fetchable()
-
-
-def test_positions_without_epoch_are_not_validated() -> None:
-    """A position from a seek without epoch uses the new leader at once."""
-    case = Case(offset_epoch=None)
-    case.move_leaders({"a-0": 2, "a-1": 2})
-    assert FOREVER == case.waits(1.0)
-    assert FetchPosition(50, None, LeaderAndEpoch(NODES[2], 4)) == case.assignment.get(A0).position
-
-
-def test_good_positions_continue() -> None:
-    """If the log reaches the position, the position is fetched."""
-    case = Case()
-    respond(case.moved(), GOOD, 5.0)
-    assert [A0, A1] == case.assignment.fetchable()
-    assert (FOREVER, None) == (case.waits(5.0), case.manager.take_error())
-
-
-def test_a_truncated_log_moves_the_position() -> None:
-    """With a reset policy the position is set to the divergent offset, and nothing is raised."""
-    case = Case()
-    respond(case.moved(), ends({"a-0": (40, 1), "a-1": (70, 2)}), 5.0)
-    assert FetchPosition(40, 1, LeaderAndEpoch(NODES[2], 4)) == case.assignment.get(A0).position
-    assert case.manager.take_error() is None
-
-
-def test_an_epoch_the_leader_does_not_know_resets() -> None:
-    """With a reset policy and no common epoch, the position is reset by the policy."""
-    case = Case()
-    respond(case.moved(), ends({"a-0": (-1, -1), "a-1": (70, 2)}), 5.0)
-    assert ["await_reset", "fetching"] == case.states()
-    assert -1 == case.ask(5.0).message.topics[0].partitions[0].timestamp
-
-
-def test_without_policy_truncation_is_raised() -> None:
-    """Without a policy all truncated partitions are reported, with the divergent offsets as far as known."""
-    case = Case(OffsetReset.NONE)
-    respond(case.moved(), ends({"a-0": (40, 1), "a-1": (-1, -1)}), 5.0)
-    error = case.manager.take_error()
-    assert isinstance(error, LogTruncationError)
-    assert {A0: 50, A1: 50} == error.offsets
-    assert {A0: OffsetAndMetadata(40, "", 1)} == error.divergent_offsets
-    assert (A0, A1) == error.partitions
-    assert ([], ["await_validation"] * 2) == (case.assignment.fetchable(), case.states())
 
 
 def test_without_policy_truncation_is_raised_until_sought() -> None:
@@ -189,21 +121,6 @@ def lasting(case: Case) -> set[Any]:
     return set() if error is None else set(error.offsets)
 
 
-def test_a_truncation_lasts_until_sought() -> None:
-    """Each call reports the partitions whose positions the user has not changed yet."""
-    case = Case(OffsetReset.NONE)
-    cut(case)
-    assert [{A0, A1}] * 3 == [lasting(case) for _ in range(3)]
-    case.positions.seek(A0, 40)
-    assert {A1} == lasting(case)
-    error = case.manager.take_error()
-    assert isinstance(error, LogTruncationError)
-    assert ({A1: 50}, {A1: OffsetAndMetadata(40, "", 1)}) == (error.offsets, error.divergent_offsets)
-    assert "a-1 at offset 50" in str(error)
-    case.subscription.assign([A0])
-    assert set() == lasting(case)
-
-
 def test_a_truncation_is_silent_while_paused() -> None:
     """The error of a paused partition is not raised until it is resumed."""
     case = Case(OffsetReset.NONE)
@@ -212,14 +129,6 @@ def test_a_truncation_is_silent_while_paused() -> None:
     case.assignment.pause(A1)
     assert (None, set()) == (case.manager.take_error(), lasting(case))
     case.assignment.resume(A1)
-    assert {A1} == lasting(case)
-
-
-def test_a_truncation_is_silent_once_its_topic_is_unsubscribed() -> None:
-    """The error is not raised once the topic is unsubscribed, even if the partition is not revoked yet."""
-    case = Case(OffsetReset.NONE)
-    cut(case)
-    case.assignment.get(A0).flag(unsubscribed=True)
     assert {A1} == lasting(case)
 
 
@@ -235,39 +144,11 @@ def test_a_truncation_lasts_while_its_leader_is_away() -> None:
     assert ({A1}, [A0]) == (lasting(case), case.assignment.fetchable())
 
 
-@pytest.mark.parametrize("code", [6, 9, 56, 78, 5, 74, 75, 3, 7, -1, 42])
-def test_partition_errors_are_retried(code: int) -> None:
-    """After errors of one partition it is validated again after the backoff with new metadata; others continue."""
-    case = Case()
-    respond(case.moved(), ends({"a-0": code, "a-1": (70, 2)}), 5.0)
-    assert ["await_validation", "fetching"] == case.states()
-    assert (RETRY_MS, None) == (case.waits(5.0), case.manager.take_error())
-    assert [0] == [row.partition for row in case.ask(5.0 + RETRY_MS).message.topics[0].partitions]
-    assert case.metadata.poll(1000.0).requests
-
-
 def test_a_missing_partition_is_retried() -> None:
     """A partition that is missing in the response is handled as if it had failed."""
     case = Case()
     respond(case.moved(), ends({"a-1": (70, 2), "a-9": (1, 1)}), 5.0)
     assert (["await_validation", "fetching"], RETRY_MS) == (case.states(), case.waits(5.0))
-
-
-def test_a_refused_topic_is_raised() -> None:
-    """TOPIC_AUTHORIZATION_FAILED is raised once with the topic."""
-    case = Case()
-    respond(case.moved(), ends({"a-0": 29, "a-1": (70, 2)}), 5.0)
-    error = case.manager.take_error()
-    assert isinstance(error, TopicAuthorizationError)
-    assert ({"a"}, RETRY_MS) == (error.topics, case.waits(5.0))
-
-
-def test_a_lost_request_is_retried() -> None:
-    """After a lost connection the positions are validated again after the backoff."""
-    case = Case()
-    fail(case.moved(), BrokerConnectionError("lost"), 5.0)
-    assert (RETRY_MS, None) == (case.waits(5.0), case.manager.take_error())
-    case.ask(5.0 + RETRY_MS)
 
 
 def test_final_errors_are_raised() -> None:
@@ -276,13 +157,6 @@ def test_final_errors_are_raised() -> None:
     error = AuthenticationError(code=58)
     fail(case.moved(), error, 5.0)
     assert (error, RETRY_MS) == (case.manager.take_error(), case.waits(5.0))
-
-
-def test_old_brokers_cannot_validate() -> None:
-    """A broker before 2.3 has no usable OffsetForLeaderEpoch, so positions are accepted without validation."""
-    case = Case()
-    fail(case.moved(), UnsupportedVersionError("OffsetForLeaderEpoch"), 5.0)
-    assert ([A0, A1], None) == (case.assignment.fetchable(), case.manager.take_error())
 
 
 def test_a_late_response_is_ignored() -> None:
@@ -308,13 +182,6 @@ def test_a_late_failure_for_lost_partitions_is_harmless() -> None:
     fail(request, BrokerConnectionError("lost"), 5.0)
     respond(request, ends({"a-0": 29, "a-1": 6}), 5.0)
     assert (FOREVER, None) == (case.waits(6.0), case.manager.take_error())
-
-
-def test_a_seek_before_metadata_is_validated_later() -> None:
-    """A position with an epoch that was sought while no leader was known is validated when one is."""
-    case = Case()
-    case.positions.seek(A0, 60, 2)
-    assert [0] == [row.partition for row in case.ask(1.0).message.topics[0].partitions]
 
 
 def test_a_position_whose_leader_is_unknown_waits_for_metadata() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kconsumer.share.fetch_ahead import MIN_QUICK_BATCHES, POLLS_AHEAD, FetchAhead
-from support.harnesses.share_harness import LOCK_MS, ShareHarness, acknowledged
+from support.harnesses.share_harness import LOCK_MS, ShareHarness
 
 QUICK_MS = LOCK_MS / 100
 
@@ -56,28 +56,6 @@ def test_one_fetch_ahead() -> None:
     assert 0 == request.message.max_wait_ms
     share.acquire(request, p0=[(3, 5)])
     assert ({}, False) == (share.requests(), share.manager.needs_poll)
-
-
-def test_a_fetch_ahead_carries_acknowledgements() -> None:
-    """The acknowledgements of the last batch go with the fetch ahead, while the next batch is in the buffer."""
-    share = ShareHarness(assigned=[0])
-    (batch,) = share.fetched(p0=[(0, 2)])
-    share.manager.fetch_ahead()
-    share.acquire(share.request(), p0=[(3, 5)])
-    share.manager.fetch_ahead()
-    share.acknowledge(batch)
-    request = share.request()
-    assert ("ShareFetch", {0: [(0, 2, [1])]}) == (request.api.name, acknowledged(request))
-
-
-def test_closing_ends_fetching_ahead() -> None:
-    """After close, no fetch is sent."""
-    share = ShareHarness(assigned=[0])
-    share.fetched(p0=[(0, 2)])
-    share.manager.fetch_ahead()
-    share.manager.close()
-    share.confirm(share.request())
-    assert {} == share.requests()
 
 
 def test_a_fetch_ahead_is_for_several_polls() -> None:

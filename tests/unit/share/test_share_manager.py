@@ -65,32 +65,6 @@ def test_a_session_names_only_changes() -> None:
     )
 
 
-def test_one_request_per_broker() -> None:
-    """Each leader gets its own session, with one request in flight."""
-    share = ShareHarness(assigned=[0, 1, 2, 3])
-    share.manager.want_records()
-    requests = share.requests()
-    assert {"1": [0, 2], "2": [1, 3]} == {node: named(request) for node, request in requests.items()}
-    share.acquire(requests["1"])
-    assert ["1"] == list(share.requests())
-
-
-def test_limits_of_a_fetch() -> None:
-    """The options of fetches and `max_poll_records` are in the request, with the acquire mode."""
-    share = ShareHarness(
-        assigned=[0], max_poll_records=7, fetch_max_wait_ms=90, fetch_min_bytes=3, share_acquire_mode="record_limit"
-    )
-    share.manager.want_records()
-    message = share.request().message
-    assert (7, 7, 90, 3, 1) == (
-        message.max_records,
-        message.batch_size,
-        message.max_wait_ms,
-        message.min_bytes,
-        message.share_acquire_mode,
-    )
-
-
 def test_record_limit_fetches_from_one_broker_at_a_time() -> None:
     """With record_limit the brokers are asked in turn, so that a poll never returns more than the limit."""
     share = ShareHarness(assigned=[0, 1], share_acquire_mode="record_limit")
@@ -214,14 +188,6 @@ def test_locks_count_from_the_request() -> None:
     assert share.buffer.has_data()
     share.buffer.drop_expired(share.now - 5000 + LOCK_MS)
     assert not share.buffer.has_data()
-
-
-def test_group_authorization_is_raised() -> None:
-    """GROUP_AUTHORIZATION_FAILED for the whole request is raised from poll."""
-    share = ShareHarness(assigned=[0])
-    share.manager.want_records()
-    share.reply(share.request(), ShareFetchResponse(error_code=Errors.GROUP_AUTHORIZATION_FAILED))
-    assert "GROUP_AUTHORIZATION_FAILED" in str(share.manager.take_error())
 
 
 # --- acknowledging ---
@@ -378,28 +344,6 @@ def test_a_retriable_error_of_the_request_is_retried() -> None:
     assert (1, {0: [(0, 0, [1])]}) == (request.message.share_session_epoch, acknowledged(request))
 
 
-@pytest.mark.parametrize("code", [Errors.INVALID_RECORD_STATE, Errors.TOPIC_AUTHORIZATION_FAILED])
-def test_final_errors_of_acknowledgements(code: Errors) -> None:
-    """An error that a retry cannot change is the result, for example after the lock has timed out."""
-    share = ShareHarness(assigned=[0])
-    (batch,) = share.fetched(p0=[(0, 0)])
-    commit = Commit(FOREVER)
-    share.acknowledge(batch, commit=commit)
-    share.confirm(share.request(), p0=int(code))
-    error = commit.promise.result()[TP]
-    assert error is not None
-    assert str(TP) in str(error)
-
-
-def test_a_partition_that_the_response_lacks() -> None:
-    """Acknowledgements that a response does not mention have failed."""
-    share = ShareHarness(assigned=[0])
-    (batch,) = share.fetched(p0=[(0, 0)])
-    share.acknowledge(batch)
-    share.reply(share.request(), ShareAcknowledgeResponse())
-    assert ["INVALID_RECORD_STATE"] == failed(share)
-
-
 def test_results_of_several_partitions() -> None:
     """Each partition has its own result, from its own broker."""
     share = ShareHarness(assigned=[0, 1])
@@ -462,21 +406,3 @@ def test_a_session_ends_before_the_next_fetch() -> None:
     assert ("ShareAcknowledge", -1) == (end.api.name, end.message.share_session_epoch)
     share.confirm(end)
     assert 0 == share.request().message.share_session_epoch
-
-
-def test_closing_without_sessions() -> None:
-    """Without a session there is nothing to send."""
-    share = ShareHarness(assigned=[0])
-    share.manager.close()
-    assert (True, {}) == (share.manager.sessions_closed, share.requests())
-
-
-def test_fetching_after_a_close() -> None:
-    """A consumer that unsubscribed and subscribes again opens another session."""
-    share = ShareHarness(assigned=[0])
-    share.fetched(p0=[(0, 0)])
-    share.manager.close()
-    share.confirm(share.request())
-    share.manager.want_records()
-    request = share.request()
-    assert ("ShareFetch", 0, [0]) == (request.api.name, request.message.share_session_epoch, named(request))

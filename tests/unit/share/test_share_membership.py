@@ -8,7 +8,7 @@ from kconsumer.error_codes import Errors
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, GroupError, KafkaError, UnsupportedVersionError
 from kconsumer.schema.share_group import ShareGroupHeartbeatResponse
 from kconsumer.share.member import ShareMemberState
-from kconsumer.types import Node, TopicPartition
+from kconsumer.types import Node
 from support.harnesses.share_harness import INTERVAL_MS, ShareHarness
 
 pytestmark = pytest.mark.network_thread
@@ -60,26 +60,6 @@ def test_later_heartbeats_have_only_changes() -> None:
     assert [0] == owned(group)
     group.subscription.subscribe(["t", "u"])
     assert ["t", "u"] == group.beat().message.subscribed_topic_names
-
-
-def test_partitions_are_taken_and_dropped_at_once() -> None:
-    """A new assignment replaces the old one when the response arrives."""
-    group = ShareHarness()
-    group.join([0, 1])
-    group.now += INTERVAL_MS
-    group.respond(group.beat(), 2, [1, 3])
-    assert [1, 3] == owned(group)
-
-
-def test_a_topic_without_a_known_name_is_assigned_later() -> None:
-    """Partitions of a topic whose id is not in the metadata are assigned when the metadata arrives."""
-    group = ShareHarness()
-    group.cluster.forget()
-    group.join([0])
-    assert [] == owned(group)
-    group.learn()
-    group.heartbeats()
-    assert [TopicPartition("t", 0)] == list(group.assignment.assigned())
 
 
 @pytest.mark.parametrize("code", [Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_MEMBER_EPOCH])

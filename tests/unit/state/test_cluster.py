@@ -53,11 +53,6 @@ def test_a_replica_without_address_is_kept_by_id() -> None:
     assert (None, (Node(9, "", -1),)) == (info.leader, info.replicas)
 
 
-def test_no_controller() -> None:
-    """Controller -1 means that none is known."""
-    assert cluster_of(controller=-1).controller_id is None
-
-
 @pytest.mark.parametrize(
     ("known", "received", "expected"),
     [(4, 5, 5), (4, 4, 4), (4, 3, 4)],
@@ -126,17 +121,6 @@ def test_an_id_that_was_left_out_is_the_same() -> None:
     assert LeaderAndEpoch(NODES[1], 7) == cluster.leader(tp("a-0"))
 
 
-@pytest.mark.parametrize("gone", [False, True])
-def test_a_recreated_topic_is_reported(gone: bool) -> None:
-    """A changed topic id is reported once, whether or not the topic was missing in between."""
-    cluster = cluster_of(topic("a", partition(0), topic_id=ID_1))
-    if gone:
-        assert set() == cluster.update(metadata(), VERSION, full=True).recreated
-    for expected in ({"a"}, set()):
-        response = metadata(topic("a", partition(0), topic_id=ID_2))
-        assert expected == cluster.update(response, VERSION, full=True).recreated
-
-
 def test_an_older_epoch_without_a_known_entry_is_dropped() -> None:
     """Without topic ids, a response with an older epoch is ignored even if the partition is not cached."""
     cluster = cluster_of(topic("a", partition(0, epoch=7)))
@@ -198,13 +182,6 @@ def test_an_unreliable_response_clears_the_epoch() -> None:
     assert cluster.last_seen_epoch(tp("a-0")) is None
 
 
-def test_a_full_response_replaces() -> None:
-    """A full response removes topics that it does not contain."""
-    cluster = cluster_of(topic("a", partition(0)), topic("b", partition(0)))
-    cluster.update(metadata(topic("b", partition(0))), VERSION, full=True)
-    assert {"b"} == cluster.topics()
-
-
 def test_a_partial_response_merges() -> None:
     """A partial response replaces its topics, removes those with errors, and keeps all others."""
     cluster = cluster_of(topic("a", partition(0)), topic("b", partition(0)), topic("c", partition(0)))
@@ -222,14 +199,6 @@ def test_only_topics_to_keep_are_kept() -> None:
     assert frozenset() == cluster.topics()
     assert {} == update.topic_errors
     assert cluster.last_seen_epoch(tp("a-0")) is None
-
-
-def test_keep_receives_which_topics_are_internal() -> None:
-    """`keep` receives whether a topic is internal, so that a pattern can omit such topics."""
-    cluster = Cluster()
-    response = metadata(topic("a", partition(0)), topic("__consumer_offsets", partition(0), internal=True))
-    cluster.update(response, VERSION, full=True, keep=lambda _, internal: internal)
-    assert {"__consumer_offsets"} == cluster.topics() == cluster.internal_topics
 
 
 @pytest.mark.parametrize(
@@ -309,13 +278,6 @@ def test_a_hint_updates_the_public_form() -> None:
     assert NODES[2] == info.leader
 
 
-def test_a_hint_for_an_unknown_partition_is_ignored() -> None:
-    """A leader for an unknown topic or partition is ignored."""
-    cluster = cluster_of(topic("a", partition(0)))
-    assert not cluster.update_leader(tp("a-1"), 2, 6)
-    assert not cluster.update_leader(tp("b-0"), 2, 6)
-
-
 def test_a_newer_epoch_makes_the_leader_unknown() -> None:
     """A newer epoch in a commit means that the cached leader is old; metadata with that epoch sets a leader again."""
     cluster = cluster_of(topic("a", partition(0, epoch=4)))
@@ -345,23 +307,6 @@ def test_forgetting_keeps_epochs() -> None:
     assert cluster.leader(tp("a-0")).leader is None
 
 
-def test_equal_leaders_stay_the_same_object() -> None:
-    """A response without changes keeps the objects, so that positions can be compared by identity."""
-    cluster = cluster_of(topic("a", partition(0, epoch=4)))
-    before = cluster.leader(tp("a-0"))
-    cluster.update(metadata(topic("a", partition(0, epoch=4))), VERSION, full=True)
-    assert before is cluster.leader(tp("a-0"))
-
-
-def test_a_moved_broker_changes_the_leader() -> None:
-    """A leader with a new address is a new object, so that requests are sent to that address."""
-    cluster = cluster_of(topic("a", partition(0, leader=1)))
-    response = metadata(topic("a", partition(0, leader=1)))
-    response.brokers[0].host = "elsewhere"
-    cluster.update(response, VERSION, full=True)
-    assert Node(1, "elsewhere", 9092) == cluster.leader(tp("a-0")).leader
-
-
 def test_partition_infos_are_sorted() -> None:
     """The partitions of topics are sorted by name and number; unknown topics are omitted."""
     cluster = Cluster()
@@ -376,11 +321,6 @@ def test_online_replicas(node: int, online: bool) -> None:
     """A preferred replica is used only while its broker is known and not offline for the partition."""
     cluster = cluster_of(topic("a", partition(0, offline_replicas=[2])))
     assert (NODES[1] if online else None) == cluster.node_if_online(tp("a-0"), node)
-
-
-def test_an_unknown_partition_has_no_online_replica() -> None:
-    """A partition outside the cache has no online replica."""
-    assert cluster_of().node_if_online(tp("a-0"), 1) is None
 
 
 def test_repr_counts() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kconsumer.errors import StateError
 from kconsumer.state.changes import ChangeLog
-from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
+from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import (
     HAS_POSITION,
     TRANSITIONS,
@@ -70,14 +70,6 @@ def test_a_state_with_position_needs_one(new: FetchState) -> None:
         PartitionState().transition_to(new)
 
 
-@pytest.mark.parametrize("state", FetchState)
-def test_only_fetching_is_valid(state: FetchState) -> None:
-    """Only in the state FETCHING is the position valid and the partition fetchable."""
-    made = state_in(state)
-    expected = state is FetchState.FETCHING
-    assert (expected, expected) == (made.has_valid_position, made.fetchable)
-
-
 @pytest.mark.parametrize("flag", ["paused", "pending_revocation", "unsubscribed", "awaiting_callback"])
 def test_each_flag_stops_fetching(flag: str) -> None:
     """Each flag stops fetching until it is cleared."""
@@ -85,16 +77,6 @@ def test_each_flag_stops_fetching(flag: str) -> None:
     state.flag(**{flag: True})
     assert (False, True) == (state.fetchable, state.has_valid_position)
     state.flag(**{flag: False})
-    assert state.fetchable
-
-
-def test_flags_outlive_transitions() -> None:
-    """A paused partition that gets its position is not fetched until resumed."""
-    state = PartitionState()
-    state.pause()
-    state.seek(HERE)
-    assert not state.fetchable
-    state.resume()
     assert state.fetchable
 
 
@@ -114,48 +96,6 @@ def test_the_change_log_counts_missing_positions() -> None:
     assert 1 == changes.without_position
 
 
-@pytest.mark.parametrize(
-    ("position", "expected"),
-    [
-        (FetchPosition(10, 2, LEADER), FetchState.AWAIT_VALIDATION),
-        (FetchPosition(10, None, LEADER), FetchState.FETCHING),
-        (FetchPosition(10, 2, LeaderAndEpoch(NODES[1], None)), FetchState.FETCHING),
-        (FetchPosition(10, 2, NO_LEADER), FetchState.FETCHING),
-    ],
-    ids=["both epochs", "no offset epoch", "no leader epoch", "no leader"],
-)
-@pytest.mark.parametrize("old", FetchState)
-def test_validation_needs_both_epochs(old: FetchState, position: FetchPosition, expected: FetchState) -> None:
-    """From any state, a position with both epochs is validated first, and any other is used at once."""
-    state = state_in(old)
-    state.seek_unvalidated(position)
-    assert (expected, position) == (state.fetch_state, state.position)
-
-
-def test_a_new_leader_means_validation() -> None:
-    """After a change of the leader a position with an epoch is validated."""
-    state = state_in(FetchState.FETCHING)
-    assert not state.maybe_validate(LEADER)
-    assert state.maybe_validate(NEXT_LEADER)
-    assert HERE._replace(leader=NEXT_LEADER) == state.position
-
-
-def test_a_new_leader_without_epochs_is_taken() -> None:
-    """After a change of the leader a position without an epoch only stores the new leader."""
-    state = PartitionState()
-    state.seek(FetchPosition(10, None, LEADER))
-    assert not state.maybe_validate(NEXT_LEADER)
-    assert FetchPosition(10, None, NEXT_LEADER) == state.position
-
-
-@pytest.mark.parametrize("old", [FetchState.INITIALIZING, FetchState.AWAIT_RESET])
-def test_without_position_leaders_do_not_matter(old: FetchState) -> None:
-    """A partition without a position is not validated."""
-    state = state_in(old)
-    assert not state.maybe_validate(NEXT_LEADER)
-    assert old is state.fetch_state
-
-
 def test_a_lost_leader_changes_nothing() -> None:
     """While no leader is known the position keeps the old one."""
     state = state_in(FetchState.FETCHING)
@@ -171,16 +111,6 @@ def test_a_second_leader_change_restarts_validation() -> None:
     assert (NEXT_LEADER, 0.0) == (state.position.leader if state.position else None, state.next_retry)
 
 
-def test_completing_validation_keeps_the_position() -> None:
-    """A validated position is fetched; without a validation in flight nothing happens."""
-    state = state_in(FetchState.AWAIT_VALIDATION)
-    state.complete_validation()
-    assert (FetchState.FETCHING, HERE) == (state.fetch_state, state.position)
-    waiting = state_in(FetchState.AWAIT_RESET)
-    waiting.complete_validation()
-    assert FetchState.AWAIT_RESET is waiting.fetch_state
-
-
 def test_reset_drops_the_position() -> None:
     """A reset clears position, backoff and the result of an earlier reset."""
     state = state_in(FetchState.FETCHING)
@@ -189,13 +119,6 @@ def test_reset_drops_the_position() -> None:
     state.reset(OffsetReset.EARLIEST)
     assert (None, OffsetReset.EARLIEST) == (state.position, state.reset_strategy)
     assert (0.0, None) == (state.next_retry, state.reset_end)
-
-
-def test_seek_ends_a_reset() -> None:
-    """A seek replaces a reset in flight."""
-    state = state_in(FetchState.AWAIT_RESET)
-    state.seek(HERE)
-    assert (FetchState.FETCHING, None) == (state.fetch_state, state.reset_strategy)
 
 
 def test_the_preferred_replica_has_a_lease() -> None:

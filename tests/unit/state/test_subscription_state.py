@@ -73,13 +73,6 @@ def test_unsubscribe_clears_everything() -> None:
     )
 
 
-def test_subscribing_replaces() -> None:
-    """A second subscription replaces the first and returns whether it differs."""
-    state = ConsumerState()
-    assert [True, False, True] == [state.subscription.subscribe(topics) for topics in ({"a"}, {"a"}, {"b"})]
-    assert {"b"} == state.subscription.subscribed_topics()
-
-
 def test_subscribing_keeps_the_assignment() -> None:
     """Partitions of unsubscribed topics stay assigned until the group has revoked them."""
     state = ConsumerState()
@@ -101,11 +94,6 @@ def test_subscribed_topics(kind: str, expected: set[str]) -> None:
     assert expected == state.subscription.subscribed_topics()
     assert (kind != "assigned") == state.subscription.is_group_managed
     assert (kind == "pattern") == state.subscription.has_pattern
-
-
-def test_a_manual_assignment_needs_metadata_of_its_topics() -> None:
-    """Metadata of the topics of assigned partitions is needed although nothing is subscribed."""
-    assert {"a", "b"} == assigned("a-0", "a-1", "b-0").subscription.metadata_topics()
 
 
 def test_a_pattern_matches_whole_names() -> None:
@@ -232,39 +220,6 @@ def test_kept_partitions_count_once() -> None:
     assert state.positions.has_all_positions()
 
 
-def test_the_assignment_version_moves_with_each_change() -> None:
-    """The version increases with each change, so that a cached assignment can be recognised as old."""
-    state = ConsumerState()
-    state.subscription.subscribe({"a"})
-    versions = [state.changes.assignment_version]
-    for step in (
-        lambda: state.subscription.assign_from_group([A0]),
-        lambda: state.subscription.assign_from_group([]),
-        state.subscription.unsubscribe,
-    ):
-        step()
-        versions.append(state.changes.assignment_version)
-    assert sorted(set(versions)) == versions
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda state: state.assignment.get(A0),
-        lambda state: state.positions.seek(A0, 1),
-        lambda state: state.assignment.get(A0).position,
-        lambda state: state.assignment.pause(A0),
-        lambda state: state.assignment.resume(A0),
-        lambda state: state.positions.request_reset(A0, OffsetReset.LATEST),
-        lambda state: state.assignment.mark_pending_revocation([A0]),
-    ],
-)
-def test_unassigned_partitions_are_refused(use: Callable[[ConsumerState], object]) -> None:
-    """User calls for an unassigned partition raise an error that names it."""
-    with pytest.raises(StateError, match="a-0 is not assigned"):
-        use(ConsumerState())
-
-
 def test_responses_for_lost_partitions_are_ignored() -> None:
     """A response for a partition that was unassigned meanwhile is ignored."""
     state = ConsumerState()
@@ -282,24 +237,6 @@ def test_responses_for_lost_partitions_are_ignored() -> None:
 
 
 # --- positions -------------------------------------------------------------------------------------------
-
-
-def test_seek_without_epoch_is_taken_at_once() -> None:
-    """A position without an epoch is not validated."""
-    state = assigned("a-0")
-    state.positions.seek(A0, 5, leader=LEADER)
-    assert (FetchState.FETCHING, FetchPosition(5, None, LEADER)) == (
-        state.assignment.get(A0).fetch_state,
-        state.assignment.get(A0).position,
-    )
-
-
-def test_seek_with_epoch_is_validated() -> None:
-    """A position with an epoch is validated first."""
-    state = assigned("a-0")
-    state.positions.seek(A0, 5, 2, LEADER)
-    assert FetchState.AWAIT_VALIDATION is state.assignment.get(A0).fetch_state
-    assert [A0] == state.positions.partitions_to_validate(0.0)
 
 
 def test_request_reset_uses_the_policy() -> None:
@@ -331,15 +268,6 @@ def test_reset_initializing_resets_those_without_position() -> None:
     assert ([A1], [B0]) == (state.positions.partitions_to_reset(0.0), state.positions.partitions_to_initialize())
     state.positions.reset_initializing()
     assert [A1, B0] == state.positions.partitions_to_reset(0.0)
-
-
-def test_reset_initializing_without_policy_names_all() -> None:
-    """With policy none the error has all partitions without an offset, and none is changed."""
-    state = assigned("a-0", "a-1", reset=OffsetReset.NONE)
-    with pytest.raises(NoOffsetForPartitionError, match="a-0, a-1") as caught:
-        state.positions.reset_initializing()
-    assert (A0, A1) == caught.value.partitions
-    assert [A0, A1] == state.positions.partitions_to_initialize()
 
 
 @pytest.mark.parametrize(
@@ -374,14 +302,6 @@ def test_positions_move_only_while_fetching() -> None:
     state.positions.request_reset(A0)
     with pytest.raises(StateError, match="no valid position"):
         state.assignment.get(A0).set_position(FetchPosition(10))
-
-
-def test_only_valid_positions_are_committed() -> None:
-    """Positions that are missing or not yet validated are not committed."""
-    state = assigned("a-0", "a-1", "b-0")
-    state.positions.seek(A0, 5)
-    state.positions.seek(A1, 6, 2, LEADER)
-    assert {A0: OffsetAndMetadata(5)} == state.positions.all_consumed()
 
 
 def test_backoff_hides_partitions_until_it_ends() -> None:
@@ -490,15 +410,6 @@ def test_a_committed_offset_of_a_deleted_topic_is_reset() -> None:
     )
 
 
-def test_truncation_without_policy_is_reported() -> None:
-    """With policy none the divergent offset is returned for the error, and the position stays unvalidated."""
-    state = assigned("a-0", reset=OffsetReset.NONE)
-    state.positions.seek(A0, *HERE)
-    expected = Truncation(HERE, OffsetAndMetadata(40, "", 1))
-    assert expected == state.positions.maybe_complete_validation(A0, HERE, 40, 1)
-    assert FetchState.AWAIT_VALIDATION is state.assignment.get(A0).fetch_state
-
-
 @pytest.mark.parametrize(("end", "epoch"), [(-1, 1), (40, -1), (-1, -1)])
 def test_an_unknown_epoch_resets(end: int, epoch: int) -> None:
     """If the leader has no such epoch the position is reset, or with policy none a truncation without a divergent
@@ -511,26 +422,6 @@ def test_an_unknown_epoch_resets(end: int, epoch: int) -> None:
     strict = assigned("a-0", reset=OffsetReset.NONE)
     strict.positions.seek(A0, *HERE)
     assert Truncation(HERE, None) == strict.positions.maybe_complete_validation(A0, HERE, end, epoch)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda state: state.positions.seek(A0, 60, 2, LEADER),
-        lambda state: state.assignment.get(A0).maybe_validate(LeaderAndEpoch(NODES[2], 9)),
-        lambda state: state.positions.seek(A0, 60),
-    ],
-    ids=["sought", "led by another", "no longer waiting"],
-)
-def test_a_response_applies_to_the_same_validation(change: Callable[[ConsumerState], object]) -> None:
-    """The response for a position that has changed meanwhile is ignored."""
-    state = assigned("a-0")
-    state.positions.seek(A0, *HERE)
-    change(state)
-    before = state_of(state, A0)
-    assert state.positions.maybe_complete_validation(A0, HERE, 10, 1) is None
-    state.positions.complete_validation(A0, HERE)
-    assert before == state_of(state, A0)
 
 
 # --- fetching --------------------------------------------------------------------------------------------
@@ -564,27 +455,16 @@ def test_only_fetchable_partitions_are_listed() -> None:
     assert tps("a-0", "a-2", "a-3") == state.assignment.fetchable()
 
 
-def test_paused_partitions_are_returned() -> None:
-    """`paused` returns partitions until they are resumed."""
-    state = assigned("a-0", "a-1")
-    state.assignment.pause(A0)
-    assert {A0} == state.assignment.paused()
-    state.assignment.resume(A0)
-    assert frozenset() == state.assignment.paused()
-
-
-def test_changes_are_stamped() -> None:
-    """Changes of partitions have the last time that was set, also after a reassignment."""
-    state = assigned("a-0")
-    state.changes.set_now(100.0)
-    state.positions.seek(A0, 1)
-    assert 100.0 == state.assignment.get(A0).state_since
-    state.subscription.assign([A0, A1])
-    assert (100.0, 100.0) == (state.changes.now, state.assignment.get(A1).state_since)
-
-
 def test_repr_counts() -> None:
     """The repr has the kind, the topics and the number of missing positions."""
     expected = "<SubscriptionState assigned(a)> <Positions of <Assignment v1: 2 partitions, 2 without position>>"
     assert expected == repr(assigned("a-0", "a-1"))
     assert tp("a-0") in assigned("a-0").assignment.states()
+
+
+def test_only_valid_positions_are_committed() -> None:
+    """Positions that are missing or not yet validated are not committed."""
+    state = assigned("a-0", "a-1", "b-0")
+    state.positions.seek(A0, 5)
+    state.positions.seek(A1, 6, 2, LEADER)
+    assert {A0: OffsetAndMetadata(5)} == state.positions.all_consumed()
