@@ -33,7 +33,7 @@ BUDGET = {
     "kconsumer/net/**/*": 6_000,
     "kconsumer/offsets/**/*": 1_100,
     "kconsumer/opentelemetry/**/*": 550,
-    "kconsumer/parallel/**/*": 3_350,
+    "kconsumer/parallel/**/*": 3_650,
     "kconsumer/ranges/**/*": 1_700,
     "kconsumer/registry/**/*": 650,
     "kconsumer/schema/**/*": 2_700,
@@ -53,7 +53,7 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 60,
     "benchmarks/README.md": 120,
-    "docs/**/*.md": 8_920,
+    "docs/**/*.md": 8_940,
     "docs/design/*.md": 1_245,
 }
 

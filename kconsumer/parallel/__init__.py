@@ -7,23 +7,14 @@ it are finished, too, so that a restart does not repeat them.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from kconsumer.consumer import Consumer
 from kconsumer.consumer_base import ConsumerBase
 from kconsumer.errors import ConfigError
 from kconsumer.parallel.processor import Processor
 from kconsumer.parallel.runs import stop
-from kconsumer.parallel.settings import (
-    DEFAULT_RETRY,
-    DeadLetters,
-    ExecutorName,
-    Handler,
-    Order,
-    Retry,
-    Revocation,
-    Summary,
-)
+from kconsumer.parallel.settings import Attempt, CircuitBreaker, ExecutorName, Handler, Options, Retry, Summary
 
 if TYPE_CHECKING:
     from kconsumer.aio import AsyncConsumer
@@ -31,7 +22,17 @@ if TYPE_CHECKING:
     from kconsumer.parallel.share_processor import ShareProcessor
     from kconsumer.share.consumer import ShareConsumer
 
-__all__ = ["AsyncProcessor", "Processor", "Retry", "ShareProcessor", "Summary", "process", "stop"]
+__all__ = [
+    "AsyncProcessor",
+    "Attempt",
+    "CircuitBreaker",
+    "Processor",
+    "Retry",
+    "ShareProcessor",
+    "Summary",
+    "process",
+    "stop",
+]
 
 
 @overload
@@ -39,15 +40,8 @@ def process(
     consumer: AsyncConsumer,
     handler: Handler,
     *,
-    workers: int = 8,
-    order: Order = "partition",
     executor: Literal["asyncio"],
-    max_in_flight: int = 1000,
-    retry: Retry | None = DEFAULT_RETRY,
-    on_failure: Literal["stop", "skip"] | DeadLetters = "stop",
-    on_revoke: Revocation = "drain",
-    drain_timeout_s: float = 20.0,
-    commit_interval_s: float = 1.0,
+    **options: Unpack[Options],
 ) -> Coroutine[Any, Any, Summary]: ...
 
 
@@ -56,15 +50,8 @@ def process(
     consumer: Consumer | ShareConsumer,
     handler: Handler,
     *,
-    workers: int = 8,
-    order: Order = "partition",
     executor: ExecutorName = "threads",
-    max_in_flight: int = 1000,
-    retry: Retry | None = DEFAULT_RETRY,
-    on_failure: Literal["stop", "skip"] | DeadLetters = "stop",
-    on_revoke: Revocation = "drain",
-    drain_timeout_s: float = 20.0,
-    commit_interval_s: float = 1.0,
+    **options: Unpack[Options],
 ) -> Summary: ...
 
 
@@ -72,15 +59,8 @@ def process(
     consumer: Consumer | AsyncConsumer | ShareConsumer,
     handler: Handler,
     *,
-    workers: int = 8,
-    order: Order = "partition",
     executor: ExecutorName = "threads",
-    max_in_flight: int = 1000,
-    retry: Retry | None = DEFAULT_RETRY,
-    on_failure: Literal["stop", "skip"] | DeadLetters = "stop",
-    on_revoke: Revocation = "drain",
-    drain_timeout_s: float = 20.0,
-    commit_interval_s: float = 1.0,
+    **options: Unpack[Options],
 ) -> Summary | Coroutine[Any, Any, Summary]:
     """Call `handler(record)` for each record of the consumer, in up to `workers` threads, processes or coroutines.
 
@@ -96,13 +76,20 @@ def process(
     ends the call. Locks of records are renewed while handlers run. It has no partitions to give up and no offsets, and
     polls return `max_poll_records` records at most, in place of `max_in_flight`.
 
+    - `workers`: how many handlers run at a time (8).
     - `order`: which records are never processed at the same time, but in the order of their offsets: those of a
-      partition, those of a key (within a partition; a record without key has no order), or none.
+      partition ("partition"), those of a key ("key"; within a partition; a record without key has no order), or none
+      ("none"). A callable returns what takes the place of the key of a record; None is no order.
     - `executor`: "threads"; "processes", for which handler and records must be picklable; or "asyncio", for which the
       handler is a coroutine function. It runs in an event loop with a thread of its own.
-    - `max_in_flight`: the number of records that are taken from the consumer and not finished. No more are polled.
-    - `retry`: how often a record is tried whose handler raises. Only the records that wait for it by `order` wait. None
-      is one attempt.
+    - `max_in_flight`: the number of records that are processed, or could be if there were more workers (1000). Records
+      that wait for a retry or for an earlier record do not count. No more are polled.
+    - `retry`: how often a record is tried whose handler raises (`Retry()`). Only the records that wait for it by
+      `order` wait. None is one attempt. A handler that takes two arguments gets the Attempt as the second one.
+    - `handler_timeout_s`: how long an attempt may take. It then fails with HandlerTimeoutError. A coroutine is
+      cancelled and a process killed. A thread cannot be ended: its result no longer counts, and there is no further
+      attempt, because it may still use the record. None is no limit.
+    - `rate_limit`: how many attempts are begun per second. `circuit_breaker`: a CircuitBreaker. None are no limits.
     - `on_failure`: what follows the last attempt. "stop" ends the call, which raises the error; the record is not
       committed. "skip" and a callable count the record as finished. The callable gets the record and the error on the
       thread of the handler. What it raises ends the call. An error that is not an Exception, such as SystemExit, always
@@ -116,27 +103,17 @@ def process(
     Returns a Summary. Raises ConfigError or TypeError for arguments that are not possible, StateError if another call
     uses the consumer, the error of a handler, and the errors of `Consumer.poll` and `Consumer.commit`.
     """
-    arguments: dict[str, Any] = {
-        "workers": workers,
-        "order": order,
-        "max_in_flight": max_in_flight,
-        "retry": retry,
-        "on_failure": on_failure,
-        "on_revoke": on_revoke,
-        "drain_timeout_s": drain_timeout_s,
-        "commit_interval_s": commit_interval_s,
-    }
     if isinstance(consumer, ConsumerBase) and not isinstance(consumer, Consumer):
         from kconsumer.parallel.async_processor import AsyncProcessor  # imported when used, as `asyncio`
 
         if executor != "asyncio":
             raise ConfigError("with an AsyncConsumer, handlers run in its event loop: use executor='asyncio'")
-        return AsyncProcessor(consumer, handler, **arguments).run()
+        return AsyncProcessor(consumer, handler, **options).run()
     if any(base.__module__.startswith("kconsumer.share") for base in type(consumer).__mro__):
         from kconsumer.parallel.share_processor import ShareProcessor  # imported when used
 
-        return ShareProcessor(consumer, handler, executor=executor, **arguments).run()
-    return Processor(consumer, handler, executor=executor, **arguments).run()
+        return ShareProcessor(consumer, handler, executor=executor, **options).run()
+    return Processor(consumer, handler, executor=executor, **options).run()
 
 
 def __getattr__(name: str) -> Any:

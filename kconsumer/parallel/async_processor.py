@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Any, Literal
+from typing import Any, Unpack
 
 from kconsumer.aio import AsyncConsumer
 from kconsumer.parallel.attempt import Executor
@@ -16,16 +16,7 @@ from kconsumer.parallel.handover import Handover
 from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.processor import ProcessorBase
 from kconsumer.parallel.run_state import RunState
-from kconsumer.parallel.settings import (
-    DEFAULT_RETRY,
-    DeadLetters,
-    Handler,
-    Order,
-    Retry,
-    Revocation,
-    Settings,
-    Summary,
-)
+from kconsumer.parallel.settings import Handler, Options, Settings, Summary
 from kconsumer.parallel.work_queue import DRAIN_INTERVAL_S, WorkQueue
 from kconsumer.types import TopicPartition
 
@@ -136,30 +127,10 @@ class AsyncProcessor(ProcessorBase):
         self,
         consumer: AsyncConsumer,
         handler: Handler,
-        *,
-        workers: int = 8,
-        order: Order = "partition",
-        max_in_flight: int = 1000,
-        retry: Retry | None = DEFAULT_RETRY,
-        on_failure: Literal["stop", "skip"] | DeadLetters = "stop",
-        on_revoke: Revocation = "drain",
-        drain_timeout_s: float = 20.0,
-        commit_interval_s: float = 1.0,
+        **options: Unpack[Options],
     ) -> None:
         """Check the arguments, which are those of `process`. Starts nothing."""
-        super().__init__(
-            consumer,
-            handler,
-            workers=workers,
-            order=order,
-            executor="asyncio",
-            max_in_flight=max_in_flight,
-            retry=retry,
-            on_failure=on_failure,
-            on_revoke=on_revoke,
-            drain_timeout_s=drain_timeout_s,
-            commit_interval_s=commit_interval_s,
-        )
+        super().__init__(consumer, handler, **options, executor="asyncio")
 
     async def run(self) -> Summary:
         """Process records until the run ends. Raises what `process` raises.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
+from kconsumer.errors import TimeoutError
 from kconsumer.parallel.scheduler import Task
-from kconsumer.parallel.settings import Settings
+from kconsumer.parallel.settings import Attempt, Handler, Settings, positional_arguments
 from kconsumer.parallel.work_queue import WorkQueue
 
 
@@ -23,6 +24,26 @@ class Executor(Protocol):
         """
 
 
+class Call:
+    """Decides with which arguments a handler is called."""
+
+    def __init__(self, handler: Handler, settings: Settings) -> None:
+        self.takes_attempt = positional_arguments(handler, 2) == 2
+        self._attempts = settings.retry.attempts
+
+    def arguments(self, task: Task) -> tuple[Any, ...]:
+        """Returns the record, and the attempt if the handler takes it."""
+        tracker, _, record = task
+        if not self.takes_attempt:
+            return (record,)
+        return (record, Attempt(tracker.failures.get(record.offset, 0) + 1, self._attempts))
+
+
+def timeout_error(timeout_s: float | None) -> TimeoutError:
+    """Returns the error of a handler that took longer than `handler_timeout_s`."""
+    return TimeoutError(f"the handler has not returned within handler_timeout_s={timeout_s}")
+
+
 class Failures:
     """Decides what happens to a record whose handler has raised: another attempt, `on_failure`, or the end."""
 
@@ -34,30 +55,32 @@ class Failures:
         self._cancellation = cancellation
         self._on_failure = settings.on_failure
 
-    def handle(self, task: Task, error: BaseException) -> None:
-        """Handle the error of an attempt. Calls a callable `on_failure` on this thread."""
-        if not self._queue.retry(task, error):
-            try:
-                self._call(task, error)
-            except BaseException as fatal:  # user code may raise anything, and the run ends with it
-                self._queue.give_up(task, fatal)
-            else:
-                self._queue.give_up(task, None)
+    def handle(self, task: Task, error: BaseException, *, last: bool = False) -> None:
+        """Handle the error of an attempt, the `last` one or not. Calls a callable `on_failure` on this thread."""
+        try:
+            if self._queue.retry(task, error, last=last):
+                return
+            self._call(task, error)
+        except BaseException as fatal:  # user code may raise anything, and the run ends with it
+            self._queue.give_up(task, fatal)
+        else:
+            self._queue.give_up(task, None)
 
     async def handle_async(self, task: Task, error: BaseException) -> None:
         """Like `handle`, for a callable `on_failure` that may be a coroutine function."""
-        if not self._queue.retry(task, error):
-            try:
-                result = self._call(task, error)
-                if isinstance(result, Awaitable):
-                    await result
-            except BaseException as fatal:  # as above
-                if task[0].closed and isinstance(fatal, self._cancellation):  # the run has ended, and waits no longer
-                    self._queue.drop(task)
-                    raise
-                self._queue.give_up(task, fatal)
-            else:
-                self._queue.give_up(task, None)
+        try:
+            if self._queue.retry(task, error):
+                return
+            result = self._call(task, error)
+            if isinstance(result, Awaitable):
+                await result
+        except BaseException as fatal:  # as above
+            if task[0].closed and isinstance(fatal, self._cancellation):  # the run has ended, and waits no longer
+                self._queue.drop(task)
+                raise
+            self._queue.give_up(task, fatal)
+        else:
+            self._queue.give_up(task, None)
 
     def _call(self, task: Task, error: BaseException) -> Any:
         """Call `on_failure`. Raises the error that ends the run, if there is one."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
 
-from kconsumer.parallel.attempt import Failures
+from kconsumer.parallel.attempt import Call, Failures, timeout_error
 from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.scheduler import Task
 from kconsumer.parallel.settings import Handler, Settings
@@ -21,6 +21,8 @@ class EventLoopExecutor:
         self._queue = queue
         self._handler = handler
         self._failures = Failures(queue, settings, asyncio.CancelledError)
+        self._call_of = Call(handler, settings)
+        self._timeout_s = settings.handler_timeout_s
         self._now = concurrency.clock.now
         self._new_event_loop = concurrency.event_loop
         self._started = False
@@ -105,13 +107,18 @@ class EventLoopExecutor:
 
     async def _call(self, task: Task) -> None:
         tracker, _, record = task
+        timer = asyncio.timeout(self._timeout_s)
         try:
-            result = self._handler(record)
+            result = self._handler(*self._call_of.arguments(task))
             if not isinstance(result, Awaitable):
                 raise TypeError(
                     f"with executor='asyncio' the handler must be a coroutine function; it returned {result!r}"
                 )
-            await result
+            if self._timeout_s is None:
+                await result
+            else:
+                async with timer:
+                    await result
         except asyncio.CancelledError as error:
             if tracker.closed:  # the run has ended
                 self._queue.drop(task)
@@ -122,7 +129,7 @@ class EventLoopExecutor:
         except GeneratorExit:  # the garbage collector ends the coroutine, because the loop was closed before
             raise
         except BaseException as error:  # user code may raise anything
-            await self._failures.handle_async(task, error)
+            await self._failures.handle_async(task, timeout_error(self._timeout_s) if timer.expired() else error)
         else:
             tracker.failures.pop(record.offset, None)
             tracker.finish(record.offset)

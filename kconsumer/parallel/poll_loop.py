@@ -42,6 +42,7 @@ class PollLoop:
         """Poll until the run ends. Raises the errors of the consumer."""
         while not self._state.reason and self._queue.error is None:
             yield from self._step()
+            self._queue.expire()
 
     def _step(self) -> Flow[None]:
         more = self._max_records()
@@ -67,7 +68,7 @@ class PollLoop:
         return max(1, min(fitting, self._settings.max_in_flight - self._queue.runnable))
 
     def _has_room(self) -> bool:
-        return self._queue.runnable <= self._settings.low_water
+        return not self._queue.suspended and self._queue.runnable <= self._settings.low_water
 
     def _block(self, more: int) -> bool:
         """Pause the partitions of which no more records can be taken, and resume the others.
@@ -98,6 +99,8 @@ class PollLoop:
 
     def _poll_timeout_s(self, *, blocked: bool) -> float:
         timeout_ms = max(ROOM_INTERVAL_S * 1000, self._state.next_commit - self._clock.now())
+        if self._settings.handler_timeout_s is not None:
+            timeout_ms = min(timeout_ms, max(ROOM_INTERVAL_S, self._settings.handler_timeout_s / 4) * 1000)
         if blocked:
             timeout_ms = min(timeout_ms, self._blocked_interval_s * 1000)
         if self._idle_limit_ms is not None:
@@ -119,7 +122,7 @@ class PollLoop:
 
     def _check_idle(self) -> None:
         now = self._poll_clock.now()
-        if self._queue.in_flight:
+        if self._queue.in_flight or self._queue.suspended:
             self._last_activity = now
         elif self._idle_limit_ms is not None and now >= self._last_activity + self._idle_limit_ms:
             self._state.reason = self._state.reason or "idle"

@@ -9,8 +9,8 @@ import threading
 from multiprocessing.context import SpawnProcess
 from typing import TYPE_CHECKING, Any
 
-from kconsumer._core.record import ConsumerRecord
 from kconsumer.errors import ConfigError, WorkerProcessError
+from kconsumer.parallel.attempt import timeout_error
 from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.settings import Handler, Settings
 from kconsumer.parallel.threads import ThreadExecutor
@@ -34,8 +34,9 @@ class WorkerProcess:
     The process is started by "spawn": a fork would copy the connections of the consumer and the locks of its threads.
     """
 
-    def __init__(self, handler: bytes, number: int) -> None:
+    def __init__(self, handler: bytes, number: int, timeout_s: float | None = None) -> None:
         self._handler = handler
+        self._timeout_s = timeout_s
         self._name = f"kconsumer-handler-{number}"
         self._context = multiprocessing.get_context("spawn")
         self._lock = threading.Lock()
@@ -71,14 +72,14 @@ class WorkerProcess:
         if reply != READY:
             raise WorkerProcessError("a worker process could not load the handler") from load_error(reply)
 
-    def __call__(self, record: ConsumerRecord) -> None:
+    def __call__(self, *arguments: Any) -> None:
         """Call the handler in the process.
 
         If the process dies meanwhile, starts another one and raises WorkerProcessError. If it has died before it
         received the record, the next process gets it.
         """
         try:
-            data = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
+            data = pickle.dumps(arguments, pickle.HIGHEST_PROTOCOL)
         except Exception as error:  # __reduce__ is user code
             raise TypeError(
                 f"a record cannot be sent to a worker process, because its key or value cannot be pickled: {error}"
@@ -90,11 +91,15 @@ class WorkerProcess:
             raise load_error(reply)
 
     def _call(self, data: bytes) -> bytes | None:
-        """Send a record. Returns the reply, or None if another process was started that must get the record."""
+        """Send a record. Returns the reply, or None if another process was started that must get the record.
+
+        Raises TimeoutError if there is no reply in time, after another process was started.
+        """
         try:
             self._sent += 1
             self._connection.send_bytes(data)
-            return self._connection.recv_bytes()
+            if self._timeout_s is None or self._connection.poll(self._timeout_s):
+                return self._connection.recv_bytes()
         except (EOFError, OSError):
             received = self._received.value >= self._sent
             message = f"the worker process died ({self._exit()}) while it processed a record"
@@ -105,6 +110,11 @@ class WorkerProcess:
             if received or self._ending:
                 raise WorkerProcessError(message) from None
             return None
+        self._process.kill()
+        self._exit()
+        self.start()
+        self.wait_until_ready()
+        raise timeout_error(self._timeout_s)
 
     def end(self) -> None:
         """Kill the process, whatever it does. None is started afterwards."""
@@ -131,7 +141,8 @@ class ProcessExecutor(ThreadExecutor):
                 f"executor='processes' sends the handler to other processes, but {handler!r} cannot be pickled "
                 f"({error}): use a function at the top level of a module"
             ) from error
-        self._processes = [WorkerProcess(pickled, number) for number in range(settings.workers)]
+        timeout_s, self._timeout_s = self._timeout_s, None  # processes measure it themselves
+        self._processes = [WorkerProcess(pickled, number, timeout_s) for number in range(settings.workers)]
         self._started: list[WorkerProcess] = []
         self._handlers: list[Any] = list(self._processes)
 

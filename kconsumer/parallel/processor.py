@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Unpack
 
 from kconsumer.errors import StateError
 from kconsumer.parallel.attempt import Executor
@@ -14,17 +14,7 @@ from kconsumer.parallel.handover import Handover
 from kconsumer.parallel.poll_loop import PollLoop
 from kconsumer.parallel.run_state import RunState
 from kconsumer.parallel.runs import registered
-from kconsumer.parallel.settings import (
-    DEFAULT_RETRY,
-    DeadLetters,
-    ExecutorName,
-    Handler,
-    Order,
-    Retry,
-    Revocation,
-    Settings,
-    Summary,
-)
+from kconsumer.parallel.settings import Handler, RunOptions, Settings, Summary
 from kconsumer.parallel.stop_signals import StopSignals
 
 
@@ -35,29 +25,10 @@ class ProcessorBase:
         self,
         consumer: Any,
         handler: Handler,
-        *,
-        workers: int = 8,
-        order: Order = "partition",
-        executor: ExecutorName = "threads",
-        max_in_flight: int = 1000,
-        retry: Retry | None = DEFAULT_RETRY,
-        on_failure: Literal["stop", "skip"] | DeadLetters = "stop",
-        on_revoke: Revocation = "drain",
-        drain_timeout_s: float = 20.0,
-        commit_interval_s: float = 1.0,
+        **options: Unpack[RunOptions],
     ) -> None:
         """Check the arguments, which are those of `process`. Starts nothing."""
-        settings = Settings(
-            workers=workers,
-            order=order,
-            executor=executor,
-            max_in_flight=max_in_flight,
-            retry=Retry(attempts=1) if retry is None else retry,
-            on_failure=on_failure,
-            on_revoke=on_revoke,
-            drain_timeout_s=drain_timeout_s,
-            commit_interval_s=commit_interval_s,
-        )
+        settings = Settings(**options)  # type: ignore[arg-type]  # `retry` may be None
         self._check(consumer)
         check_handler(handler, settings)
         concurrency = self._create_concurrency()
@@ -88,6 +59,17 @@ class ProcessorBase:
         Any thread, handler or signal handler may call this.
         """
         self._state.request_stop("stop")
+
+    def pause(self) -> None:
+        """Start no more records until `resume`. Any thread may call this.
+
+        Records that run may finish. The consumer remains a member of its group.
+        """
+        self._state.queue.pause()
+
+    def resume(self) -> None:
+        """Start records again, after `pause`. Any thread may call this."""
+        self._state.queue.resume()
 
     def summary(self) -> Summary:
         """Returns the figures until now. Any thread may call this."""

@@ -39,12 +39,14 @@ ORDERS: dict[str, Callable[[ConsumerRecord], Hashable] | None] = {
 class Scheduler:
     """The records of all partitions that were taken from the consumer, until they are finished."""
 
-    def __init__(self, order: str, workers: int, max_waiting: int = 1000) -> None:
+    def __init__(
+        self, order: str | Callable[[ConsumerRecord], Hashable], workers: int, max_waiting: int = 1000
+    ) -> None:
         """Create a scheduler. It notes shards behind whose first record `max_waiting` others wait."""
         self.in_flight = 0  # records that were added and are neither finished nor dropped
         self.runnable = 0  # those of them that are ready or started; the others wait for a retry, or behind their shard
         self.ready: deque[Task] = deque()
-        self._shard_of = ORDERS[order]
+        self._shard_of = order if callable(order) else ORDERS[order]
         self._workers = workers
         self._max_waiting = max_waiting
         self._delayed: list[tuple[float, int, Task]] = []  # a heap: when a retry is due, its number, the task
@@ -181,6 +183,6 @@ def _check_hashable(keys: Iterable[Hashable]) -> None:
             except TypeError as error:
                 raise TypeError(
                     f'with order="key" a key must be hashable, which a {type(key).__name__} is not: use another '
-                    'key_deserializer, or order="partition"'
+                    'key_deserializer, or order="partition", or a function of the record'
                 ) from error
         raise

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from kconsumer.engine.environment import Thread
-from kconsumer.parallel.attempt import Failures
+from kconsumer.parallel.attempt import Call, Failures, timeout_error
 from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.scheduler import Task
 from kconsumer.parallel.settings import Handler, Settings
@@ -22,22 +23,40 @@ class ThreadExecutor:
         self._queue = queue
         self._handlers = [handler] * settings.workers
         self._failures = Failures(queue, settings)
+        self._call = Call(handler, settings)
+        self._timeout_s = settings.handler_timeout_s
+        self._single = self._timeout_s is not None or queue.gate.limited  # workers take one record at a time
         self._concurrency = concurrency
         self._now = concurrency.clock.now
-        self._threads: list[Thread] = []
+        self._threads: dict[Worker, Thread] = {}
 
     def start(self) -> None:
         """Start the threads."""
-        for number, handler in enumerate(self._handlers):
-            work = partial(self._work, self._queue.new_worker(), handler)
-            thread = self._concurrency.thread(f"kconsumer-handler-{number}", work)
-            self._threads.append(thread)
-            thread.start()
+        self._queue.on_expired = self._replace
+        for handler in self._handlers:
+            worker = self._queue.new_worker()
+            self._start_thread(worker, partial(self._work, worker, handler))
+
+    def _start_thread(self, worker: Worker, work: Callable[[], None]) -> None:
+        thread = self._concurrency.thread(f"kconsumer-handler-{len(self._threads)}", work)
+        self._threads[worker] = thread
+        thread.start()
+
+    def _replace(self, expired: Worker, task: Task) -> None:
+        """Start a thread in place of one whose handler does not return, which ends when it does."""
+        worker = self._queue.new_worker()
+        worker.current = task
+        del self._threads[expired]
+        self._start_thread(worker, partial(self._continue, worker, task))
+
+    def _continue(self, worker: Worker, task: Task) -> None:
+        self._failures.handle(task, timeout_error(self._timeout_s), last=True)
+        self._work(worker, self._handlers[0])
 
     def stop(self, timeout_s: float) -> None:
         """Wait for the threads to end."""
         deadline = self._now() + timeout_s * 1000
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.join(max(0.0, (deadline - self._now()) / 1000))
 
     def _work(self, worker: Worker, handler: Any) -> None:
@@ -50,7 +69,10 @@ class ThreadExecutor:
                 except IndexError:  # all are started, or another worker took the last one
                     break
                 count += self._process(worker, task, handler)
-            worker.adapt(count, self._now() - began)
+            if worker not in self._queue.workers:  # it was replaced
+                return
+            if not self._single:
+                worker.adapt(count, self._now() - began)
 
     def _process(self, worker: Worker, task: Task, handler: Any) -> int:
         """Process a task, and then up to `worker.limit` further records of its shard. Returns how many were started.
@@ -69,7 +91,10 @@ class ThreadExecutor:
             try:
                 if tracker.poisoned and offset in tracker.poisoned:
                     raise tracker.poisoned[offset]
-                handler(record)
+                if self._timeout_s is None:
+                    handler(*self._call.arguments(task)) if self._call.takes_attempt else handler(record)
+                elif not self._call_in_time(worker, task, handler):
+                    return count
             except BaseException as error:  # user code may raise anything
                 self._failures.handle(task, error)
                 return count
@@ -77,7 +102,7 @@ class ThreadExecutor:
                 tracker.failures.pop(offset, None)
             tracker.finish(offset)
             waiting = None if shard is None or count == worker.limit else tracker.shards.get(shard)
-            if not waiting:
+            if not waiting or self._queue.gate.paused:
                 break
             try:
                 record = waiting.popleft()
@@ -87,3 +112,20 @@ class ThreadExecutor:
             finished(None)
         finished(task)
         return count
+
+    def _call_in_time(self, worker: Worker, task: Task, handler: Any) -> bool:
+        """Call the handler. Returns False, and raises nothing, if another thread has replaced this one meanwhile."""
+        worker.started_at = self._now()
+        worker.claim.append(task)
+        error: BaseException | None = None
+        try:
+            handler(*self._call.arguments(task))
+        except BaseException as raised:  # user code may raise anything
+            error = raised
+        try:
+            worker.claim.pop()
+        except IndexError:
+            return False
+        if error is not None:
+            raise error
+        return True

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.parallel.concurrency import Concurrency
+from kconsumer.parallel.gate import Gate
 from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.scheduler import Scheduler, Task
 from kconsumer.parallel.settings import Settings
@@ -33,7 +34,7 @@ def note(error: BaseException, text: str) -> None:
 class Worker:
     """What one worker has taken. Only its own thread appends, but other workers may take records away."""
 
-    __slots__ = ("current", "done", "limit", "taken_at", "tasks")
+    __slots__ = ("claim", "current", "done", "limit", "started_at", "taken_at", "tasks")
 
     def __init__(self) -> None:
         self.tasks: deque[Task] = deque()  # not started
@@ -42,6 +43,10 @@ class Worker:
         self.done: deque[Task | None] = deque()
         self.limit = 1  # how many tasks it takes at once
         self.taken_at = 0.0  # when it took tasks (ms)
+        # With `handler_timeout_s` in threads: when the handler was called (ms), and its task. Whichever thread removes
+        # the task decides how it ends: the worker when the handler returns, or `expire`.
+        self.started_at = 0.0
+        self.claim: deque[Task] = deque()
 
     def adapt(self, count: int, took_ms: float) -> None:
         """Set the limit for the next batch, after one of `count` records."""
@@ -61,6 +66,8 @@ class WorkQueue:
         self.processed = self.failed = self.retries = 0
         self.workers: list[Worker] = []
         self.on_ready: Callable[[], None] | None = None  # notifies an executor whose workers do not wait in `exchange`
+        self.on_expired: Callable[[Worker, Task], None] | None = None  # replaces a worker whose handler takes too long
+        self.gate = Gate(settings)
         self._settings = settings
         self._scheduler = Scheduler(settings.order, settings.workers, settings.max_waiting)
         self._now = concurrency.clock.now
@@ -111,6 +118,43 @@ class WorkQueue:
             self._awaited = None
             return condition()
 
+    @property
+    def suspended(self) -> bool:
+        """True while no records are started, and no more need to be read."""
+        return self.gate.suspended(self._now())
+
+    def pause(self) -> None:
+        """Start no more records. Those that run may finish."""
+        with self._lock:
+            self.gate.paused = True
+            for worker in self.workers:
+                self._take_back(worker, len(worker.tasks))
+
+    def resume(self) -> None:
+        """Start records again."""
+        with self._lock:
+            self.gate.paused = False
+            self._work.notify_all()
+            self._notify_room()
+        if self.on_ready is not None:
+            self.on_ready()
+
+    def expire(self) -> None:
+        """Replace the workers whose handlers take longer than `handler_timeout_s`."""
+        timeout_s, now = self._settings.handler_timeout_s, self._now()
+        if timeout_s is None or self.on_expired is None:
+            return
+        for worker in list(self.workers):
+            if worker.claim and now >= worker.started_at + timeout_s * 1000:
+                try:
+                    task = worker.claim.pop()
+                except IndexError:  # the handler has returned
+                    continue
+                with self._lock:
+                    self._take_back(worker, len(worker.tasks))
+                    self.workers.remove(worker)
+                self.on_expired(worker, task)
+
     def wait_for_room(self, low: int, timeout_s: float) -> bool:
         """Wait until at most `low` records are in flight. Returns False after the timeout, or at an error."""
         return self.wait_until(lambda: self.in_flight <= low, timeout_s)
@@ -159,8 +203,9 @@ class WorkQueue:
                 now = self._now()
                 if now >= self._next_check:
                     self._reclaim_from_slow(now)
-                tasks = self._scheduler.take(worker.limit, now)
+                tasks = self._scheduler.take(int(min(worker.limit, self.gate.allowance(now))), now)
                 if tasks:
+                    self.gate.started(len(tasks))
                     worker.tasks.extend(tasks)
                     worker.taken_at = now
                     self._notify_workers()
@@ -169,7 +214,7 @@ class WorkQueue:
                 self._notify_room()
                 if not wait:
                     return False
-                if self._reclaim():
+                if self.gate.allowance(now) >= 1 and self._reclaim():
                     continue
                 self._idle += 1
                 try:
@@ -183,6 +228,7 @@ class WorkQueue:
         """End a task whose record is finished."""
         with self._lock:
             self.processed += 1
+            self.gate.succeeded()
             self._scheduler.finish(task)
             self._notify_workers()
             self._notify_room()
@@ -195,22 +241,29 @@ class WorkQueue:
     def drop(self, task: Task) -> None:
         """End a task that was not started because its partition is closed."""
         with self._lock:
+            self.gate.dropped()
             self._scheduler.drop(task)
 
-    def retry(self, task: Task, error: BaseException) -> bool:
-        """Start a task again later. Returns False if there is no further attempt.
+    def retry(self, task: Task, error: BaseException, *, last: bool = False) -> bool:
+        """Start a task again later. Returns False if there is no further attempt, as with `last`.
 
-        If its partition is closed, ends the task. The record stays unfinished, and its next owner processes it.
+        If its partition is closed, ends the task. The record stays unfinished, and its next owner processes it. Raises
+        what a callable `backoff_s` raises.
         """
         tracker, _, record = task
+        failures = tracker.failures.get(record.offset, 0) + 1
+        poisoned, delay = record.offset in tracker.poisoned, None
+        if not (last or poisoned) and isinstance(error, Exception):
+            delay = self._settings.retry.delay_ms(failures, error, record)  # without the lock: it may call user code
         with self._lock:
             if tracker.closed:
+                self.gate.dropped()
                 self._scheduler.drop(task)
                 return True
-            failures = tracker.failures.get(record.offset, 0) + 1
             tracker.failures[record.offset] = failures
-            delay = self._settings.retry.delay_ms(failures) if isinstance(error, Exception) else None
-            if delay is None or record.offset in tracker.poisoned:
+            if not poisoned:
+                self.gate.failed(self._now())
+            if delay is None:
                 return False
             self.retries += 1
             self._scheduler.delay(task, self._now() + delay)
@@ -246,9 +299,9 @@ class WorkQueue:
         self._on_error()
 
     def next_due(self) -> float | None:
-        """Returns the time (ms) of the next retry, or None."""
+        """Returns the time (ms) at which a record may be started that may not be started now, or None."""
         with self._lock:
-            return self._scheduler.next_due()
+            return self._next_due()
 
     # --- under the lock ----------------------------------------------------------------------------------------------
 
@@ -258,6 +311,13 @@ class WorkQueue:
         for _ in range(count):
             self._scheduler.finish(done.popleft())
         self.processed += count
+        if count:
+            self.gate.succeeded()
+
+    def _next_due(self) -> float | None:
+        opens_at = self.gate.opens_at(self._now()) if self._scheduler.ready else None
+        times = [time for time in (self._scheduler.next_due(), opens_at) if time is not None]
+        return min(times, default=None)
 
     def _reclaim(self) -> bool:
         """Take back tasks of other workers: those that are finished, and half of those that are not started.
@@ -286,7 +346,7 @@ class WorkQueue:
                 break
 
     def _wait_s(self) -> float | None:
-        due = self._scheduler.next_due()
+        due = self._next_due()
         wait_s = None if due is None else max(0.0, (due - self._now()) / 1000)
         if any(worker.limit > 1 and worker.current is not None for worker in self.workers):
             return RECLAIM_INTERVAL_S if wait_s is None else min(wait_s, RECLAIM_INTERVAL_S)

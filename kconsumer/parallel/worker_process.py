@@ -42,7 +42,7 @@ def serve(connection: Connection, pickled: bytes, received: c_ulonglong) -> None
         received.value += 1
         reply = READY
         try:
-            handler(pickle.loads(data))
+            handler(*pickle.loads(data))
         except BaseException as error:  # user code may raise anything
             reply = dump_error(error)
         connection.send_bytes(reply)

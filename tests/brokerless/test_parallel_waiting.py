@@ -100,9 +100,9 @@ def test_records_that_wait_are_bounded_in_bytes(consumer: MockConsumer) -> None:
     def handler(record: ConsumerRecord) -> None:
         raise ConnectionError
 
-    with Run(consumer, handler, workers=1, order="key", max_in_flight=10, retry=LATER):
+    with Run(consumer, handler, workers=1, order="key", max_in_flight=10, retry=LATER) as processor:
         until(lambda: PARTITIONS[0] in consumer.paused())
-        position = consumer.position(PARTITIONS[0])
+        position = processor._state.trackers[PARTITIONS[0]].end
     assert 80 <= position <= 80 + 10 + 1  # 4 MB
 
 

@@ -359,6 +359,15 @@ def process_in_parallel(consumer: Consumer) -> None:
     assert_type(summary, parallel.Summary)
     assert_type(summary.committed, Mapping[TopicPartition, int])
     parallel.process(consumer, work_async, executor="asyncio", order="none", retry=parallel.Retry(attempts=5))
+    parallel.process(
+        consumer,
+        lambda record, attempt: attempt.remaining,
+        order=lambda record: record.key,
+        retry=parallel.Retry(backoff_s=lambda failures: 2.0**failures, on=(OSError,), never=(ValueError,)),
+        handler_timeout_s=10,
+        rate_limit=100,
+        circuit_breaker=parallel.CircuitBreaker(failures=5, pause_s=30.0),
+    )
     parallel.process(consumer, work, order="keys")  # type: ignore[call-overload]  # no such order
     shared = ShareConsumer("jobs", bootstrap_servers="a:9092", group_id="g", share_acknowledgement_mode="explicit")
     assert_type(shared.status(), ConsumerStatus)
