@@ -44,11 +44,11 @@ from operations import (
 )
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 120, "threaded": 126, "consumer protocol": 122},
+    FETCH: {"classic": 91, "threaded": 99, "consumer protocol": 95},
     EMPTY: {"classic": 33, "threaded": 27, "consumer protocol": 25},
-    COMMIT: {"classic": 302, "threaded": 543, "consumer protocol": 599},
-    HEARTBEAT: {"classic": 418, "threaded": 393, "consumer protocol": 436},
-    SHARE_FETCH: {SHARE: 277},
+    COMMIT: {"classic": 280, "threaded": 510, "consumer protocol": 566},
+    HEARTBEAT: {"classic": 393, "threaded": 360, "consumer protocol": 403},
+    SHARE_FETCH: {SHARE: 255},
 }
 """The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.
 

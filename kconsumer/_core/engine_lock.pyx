@@ -49,15 +49,9 @@ cdef class EngineLock:
     child must not touch what the parent uses.
     """
 
-    cdef object inner           # a `threading.RLock`, or that of a test
-    cdef public long version    # grows whenever a thread acquires the lock: the state may have changed
-    cdef HeldHandlers signals
-    cdef long forks             # the value of `forks` when the lock was created
-    cdef int depth              # how often the owner has acquired the lock
-    cdef int deferred_at        # the depth at which the owner began to defer signal handlers; 0: not here
-
     def __init__(self, lock, HeldHandlers signals not None):
-        self.inner, self.signals, self.forks = lock, signals, forks
+        self.acquire_inner, self.release_inner, self.is_owned = lock.acquire, lock.release, lock._is_owned
+        self.signals, self.forks = signals, forks
 
     def acquire(self, bint blocking=True, timeout=-1):
         """Acquire the lock. Returns False if that was not possible.
@@ -72,11 +66,11 @@ cdef class EngineLock:
             if not blocking:
                 return False
             raise ForkedConsumerError("this consumer belongs to the process that has forked; make a new one")
-        defers = self.signals.hold_all()
+        defers = self.signals.begin_all(None)
         try:
-            if not (self.inner.acquire() if blocking and timeout == -1 else self.inner.acquire(blocking, timeout)):
+            if not (self.acquire_inner() if blocking and timeout == -1 else self.acquire_inner(blocking, timeout)):
                 if defers:
-                    self.signals.release()
+                    self.signals.end()
                 return False
             self.depth += 1
             self.version += 1
@@ -84,7 +78,7 @@ cdef class EngineLock:
                 self.deferred_at = self.depth
         except BaseException:     # of a signal handler, while this thread waited
             if defers:
-                self.signals.release()
+                self.signals.end()
             raise
         return True
 
@@ -94,14 +88,14 @@ cdef class EngineLock:
 
     cdef int drop(self) except -1:
         cdef bint deferred = self.deferred_at == self.depth and self.depth > 0
-        if not self.inner._is_owned():
-            self.inner.release()     # raises RuntimeError
+        if not self.is_owned():
+            self.release_inner()     # raises RuntimeError
         self.depth -= 1
         if deferred:
             self.deferred_at = 0
-        self.inner.release()
+        self.release_inner()
         if deferred:
-            self.signals.release()
+            self.signals.end()
         return 0
 
     def __enter__(self):
@@ -109,11 +103,11 @@ cdef class EngineLock:
 
     def __exit__(self, kind, error, trace):
         # Not owned: an exception has prevented `Unlocked` from acquiring the lock again.
-        if self.inner._is_owned():
+        if self.is_owned():
             self.drop()
 
     def _is_owned(self):
-        return self.inner._is_owned()
+        return self.is_owned()
 
 
 @cython.final
@@ -127,11 +121,6 @@ cdef class Step:
     the network: it does not hold the lock then, but no other thread may use the network. `interrupted` is True if an
     exception has ended a shared call in the middle of a change: then `unfinished` stays True.
     """
-
-    cdef public bint unfinished
-    cdef readonly bint interrupted
-    cdef public bint waiting
-    cdef public unsigned long shared_by
 
     def begin(self):
         """Mark the beginning of a change."""
@@ -167,18 +156,13 @@ cdef class Section:
     set, and every later call except close() raises StateError.
     """
 
-    cdef object parts
-    cdef HeldHandlers signals
-    cdef bint holds
-    cdef bint nested
-
     def __init__(self, parts, HeldHandlers signals not None):
         self.parts, self.signals = parts, signals
 
     def __enter__(self):
         parts = self.parts
         cdef Step step = parts.step
-        self.holds = self.signals.hold_all(parts.end_wait)
+        self.holds = self.signals.begin_all(parts.end_wait)
         # Set before the lock is acquired. If an asynchronous exception hits between the acquisition and the body,
         # the lock stays acquired. Later calls then raise StateError, and close() releases the lock.
         # A shared call holds the lock already. The thread that polls may have set the flag, and wait for the lock: then
@@ -197,29 +181,28 @@ cdef class Section:
         if parts.user_calls.waiting:
             parts.user_calls.run()
         if self.holds:
-            self.signals.release()
+            self.signals.end()
 
 
 @cython.final
 cdef class Waiting:
-    """A context manager for a wait inside a section. It releases the lock, and keeps signal handlers deferred.
+    """A wait inside a section. It releases the lock, and keeps signal handlers deferred.
 
     The thread must hold the lock exactly once, and the state must be consistent. An exception that ends the wait, such
     as one set with PyThreadState_SetAsyncExc, leaves it consistent.
     """
 
-    cdef EngineLock lock
-    cdef Step step
-
     def __init__(self, EngineLock lock not None, Step step not None):
         self.lock, self.step = lock, step
 
-    def __enter__(self):
+    cdef int begin(self) except -1:
+        """Release the lock."""
         self.step.waiting = True
         self.step.unfinished = False
-        self.lock.drop()
+        return self.lock.drop()
 
-    def __exit__(self, kind, error, trace):
+    cdef int end(self, bint changing) except -1:
+        """Acquire the lock again. `changing` is False if an exception has ended the wait."""
         self.lock.take(True, -1)
         self.step.waiting = False
-        self.step.resume(kind is None)
+        return self.step.resume(changing)

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t
 
+from kconsumer._core.connection_io cimport InFlight, RequestQueue
 from kconsumer._core.metric_events cimport FetchEvents
 from kconsumer._core.wire cimport Frame, Span
 
@@ -45,7 +46,7 @@ cdef class FetchCycle:
     cdef public object on_records            # called when records were buffered
     cdef public object on_ended              # called when a fetch has ended, and the manager must be polled
 
-    cdef object respond(self, InFlightFetch flight, object connection, object entry, Frame frame, double now)
+    cdef object respond(self, InFlightFetch flight, RequestQueue connection, InFlight entry, Frame frame, double now)
     cdef list find(self, InFlightFetch flight, ResponseRow* rows, int count, Frame frame, double now)
     cdef int apply(self, InFlightFetch flight, ResponseRow* rows, list found, Frame frame, double now) except -1
-    cdef list changes(self, InFlightFetch flight, object connection, double now)
+    cdef list changes(self, InFlightFetch flight, RequestQueue connection, double now)

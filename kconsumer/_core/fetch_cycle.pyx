@@ -16,6 +16,7 @@ from libc.string cimport memcpy
 
 from functools import partial
 
+from kconsumer._core.connection_io cimport InFlight, RequestQueue
 from kconsumer._core.fetch cimport new_fetch
 from kconsumer._core.fetch_buffer cimport BufferedChain, BufferQueue, CompletedFetch, Memory
 from kconsumer._core.metric_events cimport FetchEvents
@@ -145,7 +146,7 @@ cdef class InFlightFetch:
         """The broker that the request was sent to."""
         return self.broker.node
 
-    def receive(self, connection, entry, Frame frame not None, double now):
+    def receive(self, RequestQueue connection not None, InFlight entry not None, Frame frame not None, double now):
         """Handle the response to this fetch if it is ordinary. Returns None, without a change, if it is not.
 
         Returns the next request, without its correlation id, or b"" if the manager must create it. `entry` is the
@@ -177,7 +178,7 @@ cdef class FetchCycle:
         self.check_crcs, self.read_committed, self.batch_limit = check_crcs, read_committed, batch_limit
         self.on_records = self.on_ended = bool
 
-    cdef object respond(self, InFlightFetch flight, object connection, object entry, Frame frame, double now):
+    cdef object respond(self, InFlightFetch flight, RequestQueue connection, InFlight entry, Frame frame, double now):
         cdef ResponseRow rows[MAX_PARTITIONS]
         cdef int count = 0
         cdef list found, changes
@@ -292,7 +293,7 @@ cdef class FetchCycle:
             buffer.account(self.events, now)
         return 0
 
-    cdef list changes(self, InFlightFetch flight, object connection, double now):
+    cdef list changes(self, InFlightFetch flight, RequestQueue connection, double now):
         """Returns the partitions that the next request contains, because their offset has changed.
 
         Returns None if the manager must decide what the next request contains, or when it is sent.
@@ -371,7 +372,7 @@ cpdef int64_t next_epoch(int64_t epoch) noexcept:
 # --- the next request -------------------------------------------------------------------------------------------------
 
 
-cdef bytes encode(InFlightFetch flight, object connection, object entry, object session, list changes):
+cdef bytes encode(InFlightFetch flight, RequestQueue connection, InFlight entry, object session, list changes):
     """Returns the next request of the session, with the rows of the partitions in `changes`."""
     if flight.key is not connection:
         flight.head, flight.tail = split(connection.encode(entry.api, entry.version, empty_request(entry)), entry)
@@ -416,7 +417,7 @@ def topic_id_of(requested):
     return requested.topic_id
 
 
-cdef object empty_request(object entry):
+cdef object empty_request(InFlight entry):
     """Returns a request like that of `entry`, without partitions."""
     message = entry.request.message
     return type(message)(
@@ -430,7 +431,7 @@ cdef object empty_request(object entry):
     )
 
 
-cdef tuple split(bytes data, object entry):
+cdef tuple split(bytes data, InFlight entry):
     """Returns the bytes of a request without topics before and after the size of the array of topics.
 
     It is followed by the forgotten topics (an empty array), the rack id, and the number of tagged fields.

@@ -9,7 +9,6 @@ class HeldHandlers:
     active: bool
     wake: Callable[[], None] | None
     note: Callable[[int, FrameType | None], object]
-    get_handler: Callable[[int], Any]
     set_handler: Callable[[int, Any], Any]
     main: int
     def __new__(
@@ -19,6 +18,8 @@ class HeldHandlers:
         numbers: Iterable[int],
         main: int,
     ) -> HeldHandlers: ...
+    @property
+    def get_handler(self) -> Callable[[int], Any]: ...
     @property
     def noted(self) -> dict[int, FrameType | None]: ...
     @property

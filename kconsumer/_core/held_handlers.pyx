@@ -8,8 +8,18 @@ A handler that raises can interrupt this code only inside `signal.signal`, which
 have arrived before it replaces one.
 """
 
+from cpython.object cimport PyObject
+
 cdef extern from "Python.h":
+    ctypedef PyObject* (*PyCFunction)(PyObject* itself, PyObject* argument) except NULL
+    bint PyCFunction_Check(object)
+    int PyCFunction_GetFlags(object) except -1
+    PyCFunction PyCFunction_GetFunction(object) except NULL
+    PyObject* PyCFunction_GetSelf(object) except? NULL
+    enum:
+        METH_O
     unsigned long PyThread_get_thread_ident()
+    void Py_DECREF(PyObject*)
 
 
 cdef class HeldHandlers:
@@ -20,6 +30,8 @@ cdef class HeldHandlers:
     """
 
     def __cinit__(self, get_handler, set_handler, numbers, unsigned long main):
+        if not PyCFunction_Check(get_handler) or not PyCFunction_GetFlags(get_handler) & METH_O:
+            raise TypeError("get_handler must be a builtin function with one argument")
         self.get_handler = get_handler
         self.set_handler = set_handler
         self.numbers = tuple(numbers)
@@ -37,6 +49,9 @@ cdef class HeldHandlers:
         Returns True if this call began to defer. The caller must then call `release`. On any thread but the main
         thread, or if handlers are deferred already, does nothing and returns False.
         """
+        return self.begin(wake)
+
+    cdef bint begin(self, object wake) except -1:
         if self.active or PyThread_get_thread_ident() != self.main:
             return False
         self.wake = wake
@@ -49,7 +64,7 @@ cdef class HeldHandlers:
                     self.handlers[number] = handler
                     self.changed = True
         except BaseException as error:  # a handler that is not replaced yet raised
-            self.release()
+            self.end()
             if isinstance(error, ValueError) and "main thread" in str(error):
                 # `main` is not the main thread: this is a sub-interpreter, or a thread other than the main thread has
                 # imported `threading`.
@@ -60,12 +75,15 @@ cdef class HeldHandlers:
 
     def hold_all(self, wake=None):
         """Begin to defer signal handlers, like `hold`, including those that were installed since the last `refresh`."""
-        if not self.hold(wake):
+        return self.begin_all(wake)
+
+    cdef bint begin_all(self, object wake) except -1:
+        if not self.begin(wake):
             return False
         try:
-            self.refresh()
+            self.find_new()
         except BaseException:  # a handler that is not replaced yet raised
-            self.release()
+            self.end()
             raise
         return True
 
@@ -75,21 +93,39 @@ cdef class HeldHandlers:
         `hold` uses the result of the last call, because checking all signals takes longer than replacing a few
         handlers.
         """
-        cdef Py_ssize_t i
+        self.find_new()
+
+    cdef int find_new(self) except -1:
         if not self.active or PyThread_get_thread_ident() != self.main:
-            return
-        if not self.changed:
-            for i in range(len(self.numbers)):
-                if self.get_handler(self.numbers[i]) is not self.seen[i]:
-                    break
-            else:
-                return
-        self.defer_all()
+            return 0
+        if self.changed or self.any_changed():
+            self.defer_all()
+        return 0
+
+    cdef bint any_changed(self) except -1:
+        """Returns True if the handler of any signal is another object than at the end of the last `refresh`.
+
+        This is asked in each poll, for all signals, so it calls the C function behind `get_handler`, which takes half
+        of the instructions.
+        """
+        cdef Py_ssize_t i
+        cdef PyCFunction get = PyCFunction_GetFunction(self.get_handler)
+        cdef PyObject* module = PyCFunction_GetSelf(self.get_handler)
+        cdef PyObject* found
+        for i in range(len(self.numbers)):
+            found = get(module, <PyObject*> self.numbers[i])
+            Py_DECREF(found)    # the interpreter holds another reference
+            if found != <PyObject*> self.seen[i]:
+                return True
+        return False
 
     def release(self):
         """Restore the original handlers, then call them for the signals that arrived. Raises their exceptions."""
+        self.end()
+
+    cdef int end(self) except -1:
         if not self.active or PyThread_get_thread_ident() != self.main:
-            return
+            return 0
         # Set before the loop. A handler that runs between two calls of the loop may raise, and then some signals keep
         # `note`. That does no harm: while `active` is False, `note` calls the original handler.
         self.active = False
@@ -99,6 +135,7 @@ cdef class HeldHandlers:
                 self.set_handler(number, self.handlers[number])
         if self.noted:
             self.run_handlers()
+        return 0
 
     def run_noted(self):
         """Call the original handlers for the signals that arrived. Raises their exceptions.
@@ -107,8 +144,8 @@ cdef class HeldHandlers:
         """
         if self.noted and self.held:
             wake = self.wake
-            self.release()
-            self.hold(wake)
+            self.end()
+            self.begin(wake)
 
     def run_handlers(self):
         """Call the original handlers for the signals in `noted`, and remove these. Raises their exceptions."""

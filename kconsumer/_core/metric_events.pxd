@@ -28,6 +28,11 @@ cdef class ConnectionEvents:
     cdef list received_from     # NodeSensors of the connections that received something in the present poll
 
     cdef NodeSensors node(self, str node_id)
+    cpdef int sent(self, str node_id, int64_t size, int64_t request_size, double now) except -1
+    cpdef int received(self, str node_id, int64_t size, int64_t responses) except -1
+    cpdef int completed(self, object reply) except -1
+    cpdef int exchanged(self, str node_id, double latency_ms, double now) except -1
+    cpdef int polled(self, int64_t selects, double waited_ms, double busy_ms, double now) except -1
 
 
 cdef class DataSensors:

@@ -4,6 +4,7 @@ Each event is one call. The modules `metrics.py` of `kconsumer.net`, `kconsumer.
 the sensors, and record the other events. `now` and durations are in ms.
 """
 
+cimport cython
 from libc.math cimport NAN, isnan
 from libc.stdint cimport int64_t
 
@@ -45,6 +46,7 @@ cdef class NodeSensors:
         self.latency = latency
 
 
+@cython.final
 cdef class ConnectionEvents:
     """Records what is sent and received, for each connection. Parents of these sensors have the totals."""
 
@@ -58,15 +60,16 @@ cdef class ConnectionEvents:
             found = self.nodes[node_id] = self.new_node(node_id)
         return <NodeSensors?> found
 
-    def sent(self, str node_id not None, int64_t size, int64_t request_size, double now):
+    cpdef int sent(self, str node_id, int64_t size, int64_t request_size, double now) except -1:
         """Record `size` bytes sent. `request_size` is the size of the request that these bytes complete, or 0 if they
         do not complete one."""
         cdef NodeSensors node = self.node(node_id)
         add(node.outgoing, <double> size, now, 1)
         if request_size:
             add(node.requests, <double> request_size, now, 1)
+        return 0
 
-    def received(self, str node_id not None, int64_t size, int64_t responses):
+    cpdef int received(self, str node_id, int64_t size, int64_t responses) except -1:
         """Count `size` bytes received, and the responses that they complete. `polled` records the sums, because this
         may be called many times for one response."""
         cdef NodeSensors node = self.node(node_id)
@@ -74,17 +77,20 @@ cdef class ConnectionEvents:
             self.received_from.append(node)
         node.received += size
         node.responses_received += responses
+        return 0
 
-    def completed(self, reply):
+    cpdef int completed(self, object reply) except -1:
         """Record the latency of a request that has ended. Ignores a request that ended with an error."""
         if reply.error is None:
             add(self.node(reply.node).latency, reply.now - reply.sent_at, reply.now, 1)
+        return 0
 
-    def exchanged(self, str node_id not None, double latency_ms, double now):
+    cpdef int exchanged(self, str node_id, double latency_ms, double now) except -1:
         """Record the latency of a request whose response its exchange has handled."""
         add(self.node(node_id).latency, latency_ms, now, 1)
+        return 0
 
-    def polled(self, int64_t selects, double waited_ms, double busy_ms, double now):
+    cpdef int polled(self, int64_t selects, double waited_ms, double busy_ms, double now) except -1:
         """Record a poll that has ended: the number of selects, how long they waited, and how long it took to handle
         their events. Also records the bytes and responses that `received` has counted."""
         cdef NodeSensors node
@@ -96,6 +102,7 @@ cdef class ConnectionEvents:
                 add(node.responses, 0.0, now, node.responses_received)
             node.received = node.responses_received = 0
         self.received_from.clear()
+        return 0
 
 
 cdef class PollEvents:

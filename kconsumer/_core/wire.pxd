@@ -193,12 +193,17 @@ cdef class Slice:
 cdef class FrameBuffer:
     cdef readonly Py_ssize_t max_frame_bytes
     cdef Frame scratch            # the scratch block, for prefixes and small frames
+    cdef object scratch_view      # a memoryview of all of it
     cdef Py_ssize_t scratched     # number of received bytes in `scratch`
     cdef Frame partial            # the incomplete frame that is received into its own block, or None
     cdef Py_ssize_t filled        # number of received bytes in `partial`
     cdef Frame prefetch           # the block of `prefetch_view`, or None
     cdef readonly Py_ssize_t expected      # estimated size in bytes of the next frame, from those of the last frames
 
+    cpdef object recv_view(self)
+    cpdef list received(self, Py_ssize_t count)
+    cpdef object prefetch_view(self, Py_ssize_t min_bytes)
+    cpdef list received_prefetched(self, bytes prefix, Py_ssize_t count)
     cdef int cut(self, list frames) except -1
     cdef int finish_partial(self, list frames) except -1
     cdef int complete(self, Frame frame, list frames) except -1

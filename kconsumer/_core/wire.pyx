@@ -197,17 +197,18 @@ cdef class FrameBuffer:
     def __cinit__(self, Py_ssize_t max_frame_bytes=2_147_483_647):
         self.max_frame_bytes = max_frame_bytes
         self.scratch = new_frame(SCRATCH_BYTES)
+        self.scratch_view = memoryview(self.scratch)
 
-    def recv_view(self):
+    cpdef object recv_view(self):
         """Returns a writable memoryview to receive the next bytes into. It is never empty.
 
         It is valid until `received` is called.
         """
         if self.partial is not None:
             return memoryview(self.partial)[self.filled:]
-        return memoryview(self.scratch)[self.scratched:]
+        return self.scratch_view[self.scratched:] if self.scratched else self.scratch_view
 
-    def received(self, Py_ssize_t count):
+    cpdef list received(self, Py_ssize_t count):
         """Process `count` bytes that were written to `recv_view()`. Returns the completed frames in order.
 
         Raises ProtocolError if a size prefix is negative or above `max_frame_bytes`. Then the FrameBuffer cannot be
@@ -249,7 +250,7 @@ cdef class FrameBuffer:
             memcpy(base, base + at, <size_t> self.scratched)   # at most three bytes of the next prefix
         return 0
 
-    def prefetch_view(self, Py_ssize_t min_bytes):
+    cpdef object prefetch_view(self, Py_ssize_t min_bytes):
         """Returns a writable memoryview to receive the next frame into, without its size prefix.
 
         Returns None if bytes of the next frame were already received, or if it is expected to have at most `min_bytes`
@@ -260,7 +261,7 @@ cdef class FrameBuffer:
         self.prefetch = new_frame(min(self.expected + (self.expected >> 3), self.max_frame_bytes))
         return memoryview(self.prefetch)
 
-    def received_prefetched(self, bytes prefix, Py_ssize_t count):
+    cpdef list received_prefetched(self, bytes prefix, Py_ssize_t count):
         """Process a frame whose first `count` bytes were received into `prefetch_view()`.
 
         `prefix`: the received bytes of its size prefix, at most four. `count` must be 0 if the frame is larger than the

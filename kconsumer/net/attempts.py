@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kconsumer._core.connection_io import ConnectionIo
 from kconsumer.backoff import ExponentialBackoff
 from kconsumer.errors import BrokerConnectionError, KafkaError
 from kconsumer.net.address_failures import AddressRecords
@@ -32,9 +33,6 @@ from kconsumer.types import Node
 if TYPE_CHECKING:
     from kconsumer.config.options import ConsumerConfig
     from kconsumer.net.probes import Probe
-
-SLOW_MS = 8_000.0
-"""An attempt to connect, or a request that waits longer than this (ms) for the broker, is logged as a warning."""
 
 CANONICAL = "resolve_canonical_bootstrap_servers_only"
 
@@ -83,25 +81,21 @@ class ConnectionSetup:
         self.any_response = True
 
 
-class ConnectionAttempts(ABC):
+class ConnectionAttempts(ConnectionIo, ABC):
     """How one connection id gets a socket. `connection` and `transport` are both set while there is one, else None."""
 
     __slots__ = (
-        "_loop",
         "_setup",
         "address",
         "attempt_errors",
         "backoff_until",
         "closed_before_use",
         "closes",
-        "connection",
         "dns_lookup",
         "error",
         "failures",
         "host",
-        "id",
         "last_attempt",
-        "last_used",
         "name",
         "next_probe",
         "port",
@@ -112,18 +106,18 @@ class ConnectionAttempts(ABC):
         "setup_deadline",
         "setup_failures",
         "since",
-        "transport",
     )
 
+    connection: Connection | None
+    transport: Transport | None
+    _loop: ConnectionLoop
+
     def __init__(self, node_id: str, host: str, port: int, loop: ConnectionLoop, setup: ConnectionSetup) -> None:
-        self._loop = loop
+        super().__init__(node_id, loop)
         self._setup = setup
-        self.id = node_id
         self.host = host
         self.port = port
         self.name = broker_name(node_id, host, port)
-        self.connection: Connection | None = None
-        self.transport: Transport | None = None
         self.address: Address | None = None  # the one tried last
         self.dns_lookup: Lookup | None = None  # set while an attempt waits for it
         self.refresh: BackgroundTask[Any] | None = None  # reads changed certificates; set while an attempt waits
@@ -141,13 +135,8 @@ class ConnectionAttempts(ABC):
         self.setup_deadline = 0.0  # when the present attempt times out
         self.last_attempt = -FOREVER
         self.since = 0.0  # when the present state began (ms)
-        self.last_used = 0.0  # when a request was sent or bytes arrived last
 
     # --- what a connection does with its socket ---
-
-    @abstractmethod
-    def write(self, now: float) -> None:
-        """Write the queued requests."""
 
     @abstractmethod
     def detach(self, now: float) -> None:
@@ -161,14 +150,6 @@ class ConnectionAttempts(ABC):
     @abstractmethod
     def slow_at(self) -> float:
         """When a warning is due because the broker is awaited (ms)."""
-
-    @abstractmethod
-    def may_send(self, now: float) -> bool:
-        """Returns whether a request may be sent now."""
-
-    @abstractmethod
-    def exchanged(self, latency_ms: float, now: float) -> None:
-        """Record the response to a request that its exchange has handled."""
 
     # --- state ---
 

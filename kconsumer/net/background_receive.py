@@ -15,11 +15,6 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.net.interest import READ, SelectorInterest
 from kconsumer.net.transport import Transport
 
-# If more bytes than this of a frame are missing, they are received in the background. The sockets' buffers hold about
-# as many: the broker's send buffer is 100 KiB by default, which the system doubles. When the buffers are full, the
-# broker waits until the client receives.
-MIN_BACKGROUND_BYTES = 1 << 18
-
 ReceivedBytes = tuple[bytes | None, int, int]
 """A result of the background receiver: the four-byte size prefix (or None, if it was received before), the number of
 received bytes of the frame, and an errno (0: no error)."""

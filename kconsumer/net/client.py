@@ -12,9 +12,10 @@ from __future__ import annotations
 import random
 import selectors
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from kconsumer._core.connection_io import MAX_IN_FLIGHT
+from kconsumer._core.engine_lock import Waiting
 from kconsumer._version import VERSION
 from kconsumer.clock import Clock
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, StateError, UnsupportedVersionError
@@ -24,7 +25,7 @@ from kconsumer.net.connection import Connection
 from kconsumer.net.connector import Connector, make_connector
 from kconsumer.net.describe import ConnectionReport, address_text, broker_id, broker_role
 from kconsumer.net.event_loop import FOREVER, ConnectionLoop
-from kconsumer.net.node import MAX_IN_FLIGHT, READY, NodeConnection
+from kconsumer.net.node import READY, NodeConnection
 from kconsumer.net.transport import Connect, Resolve, connect_tcp, resolve
 from kconsumer.net.wakeup import Waker
 from kconsumer.schema.dsl import Api
@@ -377,8 +378,8 @@ class NetworkClient:
 
     # --- the loop ---
 
-    def wait_inside(self, waiting: AbstractContextManager[object] | None) -> None:
-        """Let `poll` wait inside a context manager, which releases the lock of its caller."""
+    def wait_inside(self, waiting: Waiting | None) -> None:
+        """Let `poll` release the lock of its caller while it waits."""
         self._loop.wait_inside(waiting)
 
     def limit_waits(self, max_wait_ms: float) -> None:

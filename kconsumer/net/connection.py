@@ -26,12 +26,12 @@ from __future__ import annotations
 
 import random
 import struct
-from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kconsumer import errors
 from kconsumer._core.codec import decode_response, encode_request
+from kconsumer._core.connection_io import LOGIN_CORRELATION_IDS, InFlight, RequestQueue
 from kconsumer._core.wire import Frame, FrameBuffer
 from kconsumer.error_codes import Errors
 from kconsumer.errors import (
@@ -45,7 +45,7 @@ from kconsumer.net.preamble import PREAMBLE_BYTES, check_first_bytes
 from kconsumer.net.sasl.session import Session
 from kconsumer.net.states import TRANSITIONS, ConnectionState
 from kconsumer.net.versions import common_version, lower_version
-from kconsumer.requests import Ended, Exchange, Reply, UnsentRequest
+from kconsumer.requests import Ended, Reply, UnsentRequest
 from kconsumer.schema import API_VERSIONS
 from kconsumer.schema.dsl import Api
 from kconsumer.transitions import checked_transition
@@ -54,56 +54,15 @@ if TYPE_CHECKING:
     from kconsumer.net.probes import Probe
     from kconsumer.net.sasl.authenticator import NewAuthenticator
 
-_LOGIN_CORRELATION_IDS = 2**31 - 8  # the first of the last eight, which Kafka's clients reserve for SASL
 _FOREVER = float("inf")
-_ID = struct.Struct(">i")  # the correlation id, with which every response begins
 _HEAD = struct.Struct(">ih")  # correlation id and error code, with which every version of ApiVersions responses begins
 
 
-class InFlight:
-    """A request that was queued or sent, and has no response yet."""
-
-    __slots__ = ("api", "correlation_id", "deadline", "handler", "raw", "request", "sent_at", "timeout_ms", "version")
-
-    def __init__(
-        self,
-        correlation_id: int,
-        api: Api,
-        version: int,
-        sent_at: float,
-        deadline: float,
-        request: UnsentRequest | None = None,
-        handler: Callable[[InFlight, Frame, float], None] | None = None,
-        raw: bool = False,
-    ) -> None:
-        self.raw = raw  # a bare SASL token: neither the request nor its response has a header
-        self.correlation_id = correlation_id
-        self.api = api
-        self.version = version
-        self.sent_at = sent_at
-        self.deadline = deadline
-        self.timeout_ms = deadline - sent_at
-        self.request = request  # None for the connection's own requests
-        self.handler = handler  # called with the response frame, for the connection's own requests
-
-    def __repr__(self) -> str:
-        return f"<InFlight {self.api.name} v{self.version} #{self.correlation_id}>"
-
-
-class Owner(Protocol):
-    """What a connection asks the NodeConnection that it belongs to."""
-
-    def may_send(self, now: float) -> bool:
-        """Returns whether a request may be sent now."""
-        ...
-
-    def exchanged(self, latency_ms: float, now: float) -> None:
-        """Record the response to a request that its exchange has handled."""
-        ...
-
-
-class Connection:
+class Connection(RequestQueue):
     """The protocol state of one connection. Times are in ms."""
+
+    state: ConnectionState
+    session: Session
 
     def __init__(
         self,
@@ -126,30 +85,23 @@ class Connection:
         `new_authenticator` creates the SaslAuthenticator; it is None without SASL. If `probe` is not None, the
         connection sends the request of the probe, and no other one.
         """
-        self.name = name  # for errors
+        super().__init__(
+            name,
+            ConnectionState.CONNECTING,
+            ConnectionState.READY,
+            Session(new_authenticator, rng or random.Random()),
+            FrameBuffer(max_frame_bytes),
+        )
         self._node_id = node_id
-        self.state = ConnectionState.CONNECTING
         self.api_versions: dict[int, tuple[int, int]] | None = None
         self._negotiated: dict[tuple[int, int, int], int] = {}  # versions by API key and allowed versions
-        self.next_deadline = _FOREVER
-        self.throttle_ms = 0  # the throttle time of responses since `take_throttle`
         self.probe = probe
         self.verdict: AuthenticationError | None = None  # set if the probe's response shows a wrong configuration
         self._security_protocol = security_protocol
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._api_versions_fields = api_versions_fields
-        self._frames = FrameBuffer(max_frame_bytes)
-        self._preamble: bytearray | None = bytearray()  # the first bytes received, until they are checked
-        self.entries: deque[InFlight] = deque()  # the requests without a response, in order; also the connection's own
-        self.outgoing: deque[bytes | memoryview] = deque()  # what is still to be written; `sent` removes what was
-        self._sent_in_part = 0  # bytes of the first request in `outgoing` that `sent` has removed
-        self.next_correlation_id = 0
-        self.owner: Owner | None = None  # the NodeConnection
-        self.exchanged_by: Exchange | None = None  # has handled a response, and must notify those who wait for it
-        self._next_login_id = _LOGIN_CORRELATION_IDS
-        self.session = Session(new_authenticator, rng or random.Random())
-        self.has_served_request = False  # the broker has responded to a request that is not the connection's own
+        self._next_login_id = LOGIN_CORRELATION_IDS
         self.recv_view = self._frames.recv_view
         self.prefetch_view = self._frames.prefetch_view
 
@@ -225,22 +177,6 @@ class Connection:
             timeout_ms = self._request_timeout_ms
         self._enqueue(api, version, request.message, now, timeout_ms, request)
 
-    def sent(self, count: int) -> int:
-        """Remove `count` bytes from the first request in `outgoing`, because the transport has taken them.
-
-        If no bytes of this request are left, returns the size of the whole request, else 0.
-        """
-        first = self.outgoing[0]
-        size = len(first)
-        if count < size:
-            self.outgoing[0] = memoryview(first)[count:]
-            self._sent_in_part += count
-            return 0
-        self.outgoing.popleft()
-        size += self._sent_in_part
-        self._sent_in_part = 0
-        return size
-
     def _enqueue(
         self,
         api: Api,
@@ -264,7 +200,7 @@ class Connection:
             raise _encoding_error(api, version, error) from error
         if login:
             following = correlation_id + 1
-            self._next_login_id = following if following < 2**31 else _LOGIN_CORRELATION_IDS
+            self._next_login_id = following if following < 2**31 else LOGIN_CORRELATION_IDS
         else:
             self._advance_correlation_id()
         deadline = now + timeout_ms
@@ -275,39 +211,6 @@ class Connection:
 
     # --- incoming ---
 
-    def received(self, count: int, now: float, ended: list[Ended]) -> int:
-        """Process `count` bytes that were received into `recv_view()`. Returns the number of responses that they
-        complete.
-
-        Appends the completed requests and their replies to `ended`. Responses to the connection's own requests are
-        counted, too, but passed to their handlers instead. Raises ProtocolError for bytes that are no valid response.
-        Raises another KafkaError if a response requires that the connection is closed.
-        """
-        if self._preamble is not None:
-            self._check_preamble(self._preamble, count)
-        try:
-            frames = self._frames.received(count)
-        except ProtocolError as error:
-            raise self._too_large(error) from error
-        for frame in frames:
-            self._handle_frame(frame, now, ended)
-        return len(frames)
-
-    def received_prefetched(self, prefix: bytes, count: int, now: float, ended: list[Ended]) -> int:
-        """Process the first bytes of a frame, which the background receiver has received.
-
-        `prefix` contains the received bytes of the size prefix. The first `count` bytes of the frame itself are in
-        `prefetch_view()`. Completed requests are appended as in `received`. Returns the number of completed responses.
-        Raises the errors of `received`.
-        """
-        try:
-            frames = self._frames.received_prefetched(prefix, count)
-        except ProtocolError as error:
-            raise self._too_large(error) from error
-        for frame in frames:
-            self._handle_frame(frame, now, ended)
-        return len(frames)
-
     def cancel_prefetch(self) -> None:
         """Discard `prefetch_view()`, into which nothing was received. The next bytes go into `recv_view()` again."""
         self._frames.received_prefetched(b"", 0)
@@ -316,33 +219,10 @@ class Connection:
         """Returns the error for a frame that is larger than allowed. No memory was allocated for the frame."""
         return ProtocolError(f"{self.name} announces {error} (receive_message_max_bytes)")
 
-    def _handle_frame(self, frame: Frame, now: float, ended: list[Ended]) -> None:
-        """Process a frame, which is the response to the oldest request in flight, and remove this request.
-
-        If the request has a handler, passes the frame to the handler. Otherwise decodes the frame and appends the
-        request and its reply to `ended`. Raises ProtocolError if the frame does not belong to the request or cannot be
-        decoded.
-        """
-        if not self.entries:
-            raise ProtocolError(f"{self.name} sent {len(frame)} bytes that belong to no request")
-        entry = self.entries[0]
+    def _handle_response(self, entry: InFlight, frame: Frame, now: float, ended: list[Ended]) -> None:
+        """Decode the response to the oldest request in flight. Append the request and its reply to `ended`."""
+        assert entry.request is not None
         api, version, request = entry.api, entry.version, entry.request
-        if not entry.raw:
-            found = _ID.unpack_from(frame)[0] if len(frame) >= _ID.size else None
-            if found != entry.correlation_id:
-                raise ProtocolError(
-                    f"{self.name} sent response #{found} where #{entry.correlation_id} ({api.name}) was due"
-                )
-        if request is None:
-            assert entry.handler is not None
-            self._pop()
-            entry.handler(entry, frame, now)
-            return
-        if request.exchange is not None:
-            following = request.exchange.receive(self, entry, frame, now)
-            if following is not None:
-                self._exchanged(entry, following, now)
-                return
         try:
             _, message = decode_response(api, version, frame)
         except ProtocolError as error:
@@ -353,44 +233,9 @@ class Connection:
         self.has_served_request = True
         ended.append((request, Reply(message, None, now, version, self._node_id, entry.sent_at)))
 
-    def _exchanged(self, entry: InFlight, following: bytes, now: float) -> None:
-        """End a request whose response its exchange has handled. If `following` is not empty, send it next."""
-        assert entry.request is not None
-        self.entries.popleft()
-        self.has_served_request, self.exchanged_by = True, entry.request.exchange
-        if self.owner is not None:
-            self.owner.exchanged(now - entry.sent_at, now)
-        if following:
-            entry.correlation_id, entry.sent_at, entry.deadline = self.next_correlation_id, now, now + entry.timeout_ms
-            self._advance_correlation_id()
-            self.entries.append(entry)
-            self.outgoing.append(following)
-        if following and len(self.entries) == 1 and self.session.authenticator is None:
-            self.next_deadline = entry.deadline
-        else:
-            self._find_deadline()
-
-    def belong_to(self, owner: Owner) -> None:
-        """Set the NodeConnection of this connection."""
-        self.owner = owner
-
-    def take_exchange(self) -> Exchange | None:
-        """Returns the exchange that has handled a response and must notify those who wait for it, and forgets it."""
-        exchange, self.exchanged_by = self.exchanged_by, None
-        return exchange
-
-    def may_continue(self, now: float) -> bool:
-        """Returns whether the next request of an exchange may be sent now."""
-        owner = self.owner
-        return owner is not None and not self.outgoing and now < self.session.renew_at and owner.may_send(now)
-
     def encode(self, api: Api, version: int, message: Any) -> bytes:
         """Returns the bytes of a request with the correlation id 0. Changes no state."""
         return encode_request(api, version, 0, self._client_id, message)
-
-    def _advance_correlation_id(self) -> None:
-        following = self.next_correlation_id + 1
-        self.next_correlation_id = following if following < _LOGIN_CORRELATION_IDS else 0
 
     def _note_throttle(self, entry: InFlight, throttle_ms: int) -> None:
         """Store the throttle time of a response. The client sends the broker nothing for that time (KIP-219)."""
@@ -402,21 +247,6 @@ class Connection:
         """Returns the largest throttle time (ms) of the responses since the last call, and resets it."""
         taken, self.throttle_ms = self.throttle_ms, 0
         return taken
-
-    def _pop(self) -> None:
-        """Remove the oldest request in flight, and update `next_deadline`."""
-        deadline = self.entries.popleft().deadline
-        if deadline <= self.next_deadline:
-            if self.entries or self.session.authenticator is not None:
-                self._find_deadline()
-            else:
-                self.next_deadline = _FOREVER
-
-    def _find_deadline(self) -> None:
-        authenticator = self.session.authenticator
-        waited = _FOREVER if authenticator is None else authenticator.deadline
-        self.next_deadline = min((entry.deadline for entry in self.entries), default=_FOREVER)
-        self.next_deadline = min(self.next_deadline, waited)
 
     def _check_preamble(self, preamble: bytearray, count: int) -> None:
         """Collect and check the first bytes of the connection, before they are used as the size of a frame.
@@ -557,7 +387,7 @@ class Connection:
         """
         for entry in self.entries:
             if entry.deadline <= now:
-                entry.deadline = progress_at + entry.timeout_ms
+                entry.restart_timeout(progress_at)
         self._find_deadline()
         return self.next_deadline > now
 

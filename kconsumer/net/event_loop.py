@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
+from kconsumer._core.connection_io import IoLoop
 from kconsumer.clock import Clock
 from kconsumer.errors import StateError
 from kconsumer.net.background import BackgroundExecutor, Start
@@ -20,7 +20,6 @@ from kconsumer.net.connection import Connection
 from kconsumer.net.interest import SelectorInterest
 from kconsumer.net.resolver import Resolver
 from kconsumer.net.wakeup import Waker
-from kconsumer.requests import Ended
 
 if TYPE_CHECKING:
     from kconsumer.net.metrics import ConnectionMetrics
@@ -39,12 +38,6 @@ class LoopConnection(Protocol):
     def receiving(self) -> bool:
         """Returns whether a response has arrived in part, and the background receiver does not read the rest."""
 
-    def serve(self, mask: int, now: float) -> None:
-        """Handle the events that the selector has reported."""
-
-    def write(self, now: float) -> None:
-        """Write queued requests."""
-
     def next_timer(self) -> float:
         """Returns the earliest time (ms) at which a timeout may pass."""
 
@@ -61,8 +54,15 @@ class LoopConnection(Protocol):
         """Close the socket."""
 
 
-class ConnectionLoop:
+class ConnectionLoop(IoLoop):
     """Does the I/O of the connections in `nodes`. Only one thread at a time may use it, except for `waker.wake`."""
+
+    nodes: Mapping[str, LoopConnection]
+    waker: Waker
+    interest: SelectorInterest
+    background: BackgroundExecutor
+    resolver: Resolver
+    background_receiver: BackgroundReceiver
 
     def __init__(
         self,
@@ -73,24 +73,19 @@ class ConnectionLoop:
         waker: Waker,
         metrics: ConnectionMetrics | None,
     ) -> None:
-        self.nodes = nodes
-        self.waker = waker
-        self.metrics = metrics
+        interest = SelectorInterest(selector_factory, waker)
+        super().__init__(
+            clock,
+            nodes,
+            waker,
+            metrics,
+            interest,
+            BackgroundExecutor(waker.wake_nowait, start_thread),
+            Resolver(waker.wake_nowait, start_thread),
+            BackgroundReceiver(interest),
+        )
         self.closed = False
         self.rebootstrap_required = False  # a broker has returned REBOOTSTRAP_REQUIRED (KIP-1242)
-        self.interest = SelectorInterest(selector_factory, waker)
-        self.background = BackgroundExecutor(waker.wake_nowait, start_thread)
-        self.resolver = Resolver(waker.wake_nowait, start_thread)
-        self.background_receiver = BackgroundReceiver(self.interest)
-        self.defers_writes = False  # True: connections do not write their requests, but wait for `flush`
-        self.deferred: dict[LoopConnection, None] = {}  # the connections whose queued requests `flush` must write
-        self.ended: list[Ended] = []  # what `poll` returns next
-        self.changed = False  # a connection became ready or was lost, so `poll` must return
-        self.next_timer = FOREVER  # when the next timeout passes, or earlier; never later
-        self._clock = clock
-        self._max_wait_ms = FOREVER  # see `limit_waits`
-        self._waiting: AbstractContextManager[object] | None = None  # see `wait_inside`
-        self._entered_at = 0.0  # when `poll` was called last
 
     @property
     def receiving(self) -> bool:
@@ -99,63 +94,6 @@ class ConnectionLoop:
         The rest of the response is read by the next calls of `poll`.
         """
         return any(node.receiving for node in self.nodes.values())
-
-    def poll(self, timeout_ms: float, now: float) -> list[Ended]:
-        """Do I/O until a request ends, a connection is ready or lost, the waker is set, or the timeout passes.
-
-        Returns each request that has ended, with its reply, which has a message or an error.
-        """
-        if self.interest.selector is None:
-            self.open()
-        self._entered_at = now
-        if self.deferred:
-            self.flush(now)
-        deadline = now + timeout_ms
-        selects, waited_ms, busy_ms = 0, 0.0, 0.0
-        while True:
-            wait_ms = (deadline if deadline < self.next_timer else self.next_timer) - now
-            if (
-                wait_ms < 0
-                or self.ended
-                or self.changed
-                or self.waker.is_set
-                or self.resolver.completed_tasks
-                or self.background.completed_tasks
-            ):
-                wait_ms = 0
-            elif wait_ms > self._max_wait_ms:
-                wait_ms = self._max_wait_ms
-            selector = self.interest.selector or self.open()  # it may have been replaced in the last round
-            if wait_ms > 0 and self._waiting is not None:
-                with self._waiting:
-                    found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
-            else:
-                found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
-            woken = self._clock.now()
-            for key, mask in found:
-                if key.data is None:
-                    self.waker.drain()
-                else:
-                    key.data.serve(mask, woken)
-            selects += bool(found) or wait_ms < self._max_wait_ms  # the parts of one wait count as one
-            waited_ms += woken - now
-            now = self._clock.now() if found else woken
-            busy_ms += now - woken
-            if self.resolver.completed_tasks or self.background.completed_tasks:
-                self._continue_after_tasks(now)
-            if now >= self.next_timer:
-                self._run_timers(now)
-            if self.ended or self.changed or self.waker.is_set or now >= deadline:
-                break
-        self.changed = False
-        if self.waker.is_set:
-            self.waker.clear()
-        ended, self.ended = self.ended, []
-        if self.metrics is not None:
-            for _, reply in ended:
-                self.metrics.completed(reply)
-            self.metrics.polled(selects, waited_ms, busy_ms, now)
-        return ended
 
     def _continue_after_tasks(self, now: float) -> None:
         """Continue what waits for names or for other background tasks that have completed."""
@@ -176,14 +114,6 @@ class ConnectionLoop:
                 node.expire(self._entered_at, now)
         self.next_timer = min((node.next_timer() for node in nodes), default=FOREVER)
 
-    def run_timers_by(self, due: float) -> None:
-        """Handle timeouts at `due` (ms), or earlier."""
-        self.next_timer = min(self.next_timer, due)
-
-    def connection_changed(self) -> None:
-        """Let `poll` return, because a connection is ready or lost, or an exchange has changed the state."""
-        self.changed = True
-
     def require_rebootstrap(self) -> None:
         """Record that a broker has returned REBOOTSTRAP_REQUIRED."""
         self.rebootstrap_required = True
@@ -195,12 +125,6 @@ class ConnectionLoop:
     def defer_writes(self, deferred: bool) -> None:
         """Set whether connections only queue their requests, which `flush` or `poll` then writes."""
         self.defers_writes = deferred
-
-    def flush(self, now: float) -> None:
-        """Write the requests whose writes were deferred."""
-        while self.deferred:
-            node, _ = self.deferred.popitem()
-            node.write(now)
 
     def idle(self, now: float) -> bool:
         """Returns True if `poll` would have nothing to do now. Changes no state, so a signal handler may run in the
@@ -216,10 +140,6 @@ class ConnectionLoop:
             if self.closed:
                 return False
             raise
-
-    def wait_inside(self, waiting: AbstractContextManager[object] | None) -> None:
-        """Let `poll` wait inside a context manager, which releases the lock of its caller."""
-        self._waiting = waiting
 
     def limit_waits(self, max_wait_ms: float) -> None:
         """Divide waits for the network that are longer (ms): between two parts, the interpreter runs what interrupts no

@@ -102,8 +102,7 @@ class ConnectionMetrics:
         )
         # Events that each request causes are recorded by compiled code.
         events = ConnectionEvents(metrics.sensor(GROUP, WAITS), metrics.sensor(GROUP, WORK), self._new_node)
-        self.sent, self.received, self.polled = events.sent, events.received, events.polled
-        self.completed, self.exchanged = events.completed, events.exchanged
+        self.events = events  # the event loop records without the methods
         self._open: set[str] = set()
         count = metrics.name("connection-count", GROUP, "Connections that are open")
         metrics.gauge(count, lambda _now: float(len(self._open)))

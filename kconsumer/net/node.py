@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import os
 
+from kconsumer._core.connection_io import SLOW_MS, InFlight
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
-from kconsumer.net.attempts import SLOW_MS, ConnectionAttempts, ConnectionSetup
-from kconsumer.net.background_receive import MIN_BACKGROUND_BYTES, ReceivedBytes
-from kconsumer.net.connection import Connection, InFlight
+from kconsumer.net.attempts import ConnectionAttempts, ConnectionSetup
+from kconsumer.net.background_receive import ReceivedBytes
+from kconsumer.net.connection import Connection
 from kconsumer.net.describe import os_reason
 from kconsumer.net.event_loop import FOREVER, ConnectionLoop
-from kconsumer.net.interest import READ, WRITE
 from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import WOULD_BLOCK, Transport
-from kconsumer.requests import UnsentRequest
 
-MAX_IN_FLIGHT = 100
 CONNECTING, READY = ConnectionState.CONNECTING, ConnectionState.READY
-
-MAX_LOW_WATER_BYTES = 1 << 15  # with more, the broker's and the client's buffers could be full before the client reads
 
 CLOSES_OF_A_REFUSAL = 3
 """A broker without SaslAuthenticate can refuse credentials only by a disconnect. This many disconnects in a row are
@@ -52,211 +48,23 @@ def _hold_ms(entry: InFlight) -> float:
 class NodeConnection(ConnectionAttempts):
     """The state of one connection id, and its I/O. All times are in ms."""
 
-    __slots__ = ("_low_water", "_parts", "_slow_since", "progress_at", "throttled_until")
+    __slots__ = ("_slow_since",)
 
     def __init__(self, node_id: str, host: str, port: int, loop: ConnectionLoop, setup: ConnectionSetup) -> None:
         super().__init__(node_id, host, port, loop, setup)
-        self.throttled_until = 0.0
-        self.progress_at = -FOREVER  # when bytes of the present connection arrived last
         self._slow_since = -FOREVER  # the beginning of the wait that a warning was logged about
-        self._parts = 0  # reads in a row that completed no response
-        self._low_water = 1  # bytes that the socket must have before the selector reports it, or a larger number
-
-    # --- requests ---
-
-    def may_send(self, now: float) -> bool:
-        """Returns whether a request may be sent now.
-
-        This is so if the connection is ready, is not throttled, does not wait for new credentials, and has fewer than
-        MAX_IN_FLIGHT requests in flight.
-        """
-        connection = self.connection
-        return (
-            connection is not None
-            and connection.state is READY
-            and self.throttled_until <= now < connection.session.blocked_since
-            and len(connection.entries) < MAX_IN_FLIGHT
-        )
-
-    def _after_exchange(self, connection: Connection, now: float) -> None:
-        """Send the next request of an exchange, and then notify those who wait for what it has received."""
-        exchange = connection.take_exchange()
-        if connection.outgoing and self.connection is connection:
-            self.write(now)
-        assert exchange is not None
-        exchange.notify()
-
-    def exchanged(self, latency_ms: float, now: float) -> None:
-        """Record the response to a request that its exchange has handled, in metrics."""
-        if self._loop.metrics is not None:
-            self._loop.metrics.exchanged(self.id, latency_ms, now)
-
-    def send(self, request: UnsentRequest, now: float) -> None:
-        """Queue a request. Unless writes are deferred, also write as much as the socket takes.
-
-        Must be called only if `may_send` returns True. Raises UnsupportedVersionError if the broker and this client
-        have no version of the request in common, and ProtocolError if it cannot be encoded.
-        """
-        assert self.connection is not None
-        self.connection.send(request, now)
-        self.last_used = now
-        if self._loop.defers_writes:
-            self._loop.deferred[self] = None
-        else:
-            self.write(now)
 
     # --- events ---
 
-    def serve(self, mask: int, now: float) -> None:
-        """Handle the events that the selector has reported. Writes first and then reads, unless the write has ended the
-        connection."""
+    def _continue_connecting(self, now: float) -> bool:
+        """Continue to connect. Returns False if the socket is connected already."""
         connection, transport = self.connection, self.transport
-        if connection is None or transport is None:
-            return
-        if connection.state is CONNECTING:
-            self.continue_connecting(connection, transport, now)
-            return
-        crossed = transport.crossed
-        if mask & WRITE or crossed:
-            self.write(now)
-        # `write` may have handed the socket to the background receiver, which must be its only reader.
-        may_read = self.connection is connection and self not in self._loop.background_receiver.jobs
-        if (mask & READ or crossed) and may_read:
-            self.read(now)
-        if (crossed or transport.crossed) and self.connection is connection:
-            self._watch(connection, transport)
-
-    @property
-    def receiving(self) -> bool:
-        """Returns whether a response has arrived in part, and the background receiver does not read the rest."""
-        connection = self.connection
-        return connection is not None and connection.receiving and self not in self._loop.background_receiver.jobs
-
-    def _watch(self, connection: Connection, transport: Transport) -> None:
-        """Let the selector report when the socket can be read, unless the background receiver reads it, and when it can
-        be written, if requests are queued."""
-        if transport.crossed:
-            self._watch_one(transport)
-            return
-        events = 0 if self in self._loop.background_receiver.jobs else READ
-        if connection.outgoing:
-            events |= WRITE
-        if events != self._loop.interest.events.get(transport):
-            self._loop.interest.set_events(transport, events, self)
-
-    # --- writing ---
-
-    def write(self, now: float) -> None:
-        """Write queued requests until the socket takes no more bytes. If some are left, the selector reports when the
-        socket is writable. Must be called whenever a request has been queued.
-
-        If the next response is expected to be large, starts to receive it in the background. It then arrives even while
-        the calling thread processes records and does not call `poll`.
-        """
-        connection, transport, loop = self.connection, self.transport, self._loop
-        if connection is None or transport is None:
-            return
-        due = now + SLOW_MS if now + SLOW_MS < connection.next_deadline else connection.next_deadline
-        if due < loop.next_timer:
-            loop.run_timers_by(due)
-        try:
-            outgoing = connection.outgoing
-            while outgoing and (taken := transport.send(outgoing[0])):
-                request_size = connection.sent(taken)
-                if loop.metrics is not None:
-                    loop.metrics.sent(self.id, taken, request_size, now)
-                if not request_size:
-                    break
-            if connection.entries and connection.state is READY and self not in loop.background_receiver.jobs:
-                view = connection.prefetch_view(MIN_BACKGROUND_BYTES)
-                if view is not None and not loop.background_receiver.start(self, view, framed=True):
-                    connection.cancel_prefetch()
-        except (OSError, KafkaError) as error:
-            self._io_failed(connection, error, now)
-            return
-        except BaseException as error:
-            self._interrupted(connection, error, now)
-            raise
-        self._watch(connection, transport)
+        if connection is None or transport is None or connection.state is not CONNECTING:
+            return False
+        self.continue_connecting(connection, transport, now)
+        return True
 
     # --- reading ---
-
-    def read(self, now: float, received: ReceivedBytes | None = None) -> None:
-        """Process the bytes in the socket, or `received` if the background receiver has read them.
-
-        Ends the connection after an error or a disconnect.
-        """
-        connection, transport = self.connection, self.transport
-        if connection is None or transport is None:
-            return
-        before = connection.state
-        self.last_used = now
-        try:
-            if received is None:
-                count = self._receive(connection, transport, now)
-            else:
-                count = self._take_received(connection, transport, received, now)
-        except (OSError, KafkaError) as error:
-            self._io_failed(connection, error, now)
-            return
-        except BaseException as error:
-            self._interrupted(connection, error, now)
-            raise
-        if count == 0:
-            self.disconnect(self._explain_close(connection), now)
-            return
-        if connection.exchanged_by is not None:
-            self._after_exchange(connection, now)
-        if connection.throttle_ms:  # nothing is sent for this time (KIP-219)
-            self.throttled_until = max(self.throttled_until, now + connection.take_throttle())
-        if before is not READY:
-            self._after_handshake_data(connection, before, now)
-
-    def _receive(self, connection: Connection, transport: Transport, now: float) -> int:
-        """Read until the socket is empty or no request is in flight. The rest of a large frame is left to the
-        background receiver, if it can read the socket.
-
-        Returns the number of bytes of the last read, which is 0 if the broker has closed the connection. Returns
-        WOULD_BLOCK if the socket has no more bytes, or if the background receiver reads the rest. Raises OSError if the
-        socket fails, and a KafkaError if the broker has sent invalid bytes or an error that ends the connection.
-        """
-        loop = self._loop
-        while True:
-            view = connection.recv_view()
-            room = len(view)
-            if room > MIN_BACKGROUND_BYTES and loop.background_receiver.start(self, view, framed=False):
-                self._watch(connection, transport)
-                return WOULD_BLOCK
-            count = transport.recv_into(view)
-            if count > 0:
-                self.progress_at = now
-                completed = connection.received(count, now, loop.ended)
-                self._parts = 0 if completed else self._parts + 1
-                if loop.metrics is not None:
-                    loop.metrics.received(self.id, count, completed)
-                # If the view is full, the socket may have more bytes. Another read costs less than another select. But
-                # if every request has its response, no more bytes are expected.
-                if (count == room and connection.entries) or (not transport.plain and transport.pending):
-                    continue
-            if self._parts > 1 or self._low_water > 1:
-                self._wait_for_rest(connection, transport)
-            return count
-
-    def _wait_for_rest(self, connection: Connection, transport: Transport) -> None:
-        """Let the selector report the socket when the rest of an incomplete response has arrived.
-
-        A broker writes the records of each partition separately, and the fields before, between and after them. When it
-        is busy, most responses arrive in one or two parts. Two changes of the socket then cost more here than they
-        save, so they are made from the second part on.
-        """
-        missing = connection.missing if self._parts > 1 else 0
-        self._set_low_water(transport, min(missing, MAX_LOW_WATER_BYTES) if missing else 1)
-
-    def _set_low_water(self, transport: Transport, count: int) -> None:
-        if count != self._low_water:
-            self._low_water = max(count, self._low_water)  # the larger one if a signal handler interrupts the call
-            transport.set_low_water(count)
-            self._low_water = count
 
     def wait_for_any(self) -> None:
         """Let the selector report the socket when any bytes have arrived, before other code reads it."""
@@ -293,8 +101,8 @@ class NodeConnection(ConnectionAttempts):
         else:
             completed = connection.received_prefetched(prefix, count, now, loop.ended)
             count += len(prefix)
-        if loop.metrics is not None:
-            loop.metrics.received(self.id, count, completed)
+        if loop.events is not None:
+            loop.events.received(self.id, count, completed)
         return WOULD_BLOCK if not count and transport.pending else count
 
     # --- handshakes and authentication ---

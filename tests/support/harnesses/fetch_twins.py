@@ -12,11 +12,12 @@ from math import isnan
 from typing import Any
 
 from kconsumer._core.codec import decode_request, decode_response, encode_request, encode_response
+from kconsumer._core.connection_io import InFlight, RequestQueue
 from kconsumer._core.wire import Frame, FrameBuffer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import KafkaError, ProtocolError
 from kconsumer.fetching.metrics import GROUP
-from kconsumer.managers import Reply, UnsentRequest
+from kconsumer.managers import Reply
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import (
     FetchableTopicResponse,
@@ -39,11 +40,11 @@ from support.harnesses.wiring import make_components
 Change = Callable[[FetchResponse], None]
 
 
-class CycleConnection:
+class CycleConnection(RequestQueue):
     """What the fetch cycle uses of a connection."""
 
     def __init__(self) -> None:
-        self.next_correlation_id = 0
+        super().__init__("twin", None, None, None, FrameBuffer())
         self.blocked = False
 
     def encode(self, api: Any, version: int, message: Any) -> bytes:
@@ -53,14 +54,6 @@ class CycleConnection:
     def may_continue(self, now: float) -> bool:
         """Returns whether the next request may be sent now."""
         return not self.blocked
-
-
-class Entry:
-    """A request in flight, as far as the fetch cycle uses it."""
-
-    def __init__(self, request: UnsentRequest, version: int, correlation_id: int) -> None:
-        self.request, self.version, self.correlation_id = request, version, correlation_id
-        self.api = FETCH
 
 
 def make_frame(data: bytes) -> Frame:
@@ -86,7 +79,7 @@ class Side:
         self.subscription, self.cluster = self.components.subscription, self.components.cluster
         self.assignment, self.positions = self.components.assignment, self.components.positions
         self.connections: defaultdict[str, CycleConnection] = defaultdict(CycleConnection)
-        self.in_flight: dict[str, Entry] = {}
+        self.in_flight: dict[str, InFlight] = {}
         self.notes: list[str] = []
         self.outcomes: list[str] = []
         if cycle:
@@ -141,11 +134,11 @@ class Side:
         """Returns the states of the assigned partitions, in the order in which they are requested."""
         return list(self.assignment.states().values())
 
-    def decode(self, entry: Entry, frame: Frame, now: float) -> None:
+    def decode(self, entry: InFlight, frame: Frame, now: float) -> None:
         """Decode a response, and pass it to the manager."""
         self.reply(entry, *_decode(entry.version, frame), now)
 
-    def reply(self, entry: Entry, message: Any, error: KafkaError | None, now: float) -> None:
+    def reply(self, entry: InFlight, message: Any, error: KafkaError | None, now: float) -> None:
         """Pass a decoded response, or an error, to the manager."""
         request = entry.request
         request.handler(Reply(message, error, now, entry.version, request.node or ""))
@@ -344,7 +337,7 @@ class FetchTwins:
                 node = request.node or ""
                 assert node not in side.in_flight
                 version = min(self.version, request.max_version)
-                side.in_flight[node] = Entry(request, version, self._next_id(side, node))
+                side.in_flight[node] = InFlight(self._next_id(side, node), FETCH, version, self.now, self.now, request)
                 out.append((_sent(request.message, version), node))
         ours, theirs = ([_message_values(message, node) for message, node in out] for out in created)
         assert sorted(theirs, key=str) == sorted(ours, key=str)
@@ -434,7 +427,7 @@ class FetchTwins:
         assert len(following) - 4 == size
         api, version, correlation_id, client_id, message = decode_request({FETCH.key: FETCH}, following[4:])
         assert (FETCH, entry.version, self._next_id(side, node), "twin") == (api, version, correlation_id, client_id)
-        entry.correlation_id = correlation_id
+        side.in_flight[node] = InFlight(correlation_id, api, version, self.now, self.now, entry.request)
         self.plain_message(message)
         return [message]
 

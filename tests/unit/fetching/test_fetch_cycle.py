@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kconsumer._core.codec import encode_response
+from kconsumer._core.connection_io import InFlight
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.fetching.manager import FetchManager
 from kconsumer.fetching.session import MAX_EPOCH
@@ -412,7 +413,7 @@ def test_exception_in_the_middle(
 
     monkeypatch.setattr(owner, name, fail)
     with pytest.raises(error):
-        entry.request.exchange.receive(side.connections["0"], entry, make_frame(body), twins.now)  # type: ignore[union-attr]  # it has one
+        entry.request.exchange.receive(side.connections["0"], entry, make_frame(body), twins.now)
     if 0 in side.manager.in_flight:
         side.reply(side.in_flight.pop("0"), None, BrokerConnectionError("interrupted"), twins.now)
     twins.plain.in_flight["0"] = entry  # the broker reads what this side has sent
@@ -421,7 +422,7 @@ def test_exception_in_the_middle(
     for _ in range(6):
         twins.wait(1000)
         for request in side.manager.poll(twins.now).requests:
-            entry = type(entry)(request, twins.version, 0)
+            entry = InFlight(0, FETCH, twins.version, 0.0, 0.0, request)
             side.in_flight["0"] = twins.plain.in_flight["0"] = entry
             frame = make_frame(encode_response(FETCH, entry.version, 0, twins.response("0"))[4:])
             side.in_flight.pop("0")

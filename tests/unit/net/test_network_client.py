@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
 
 import pytest
 
+from kconsumer._core.connection_io import MAX_IN_FLIGHT
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -16,7 +16,6 @@ from kconsumer.errors import (
 )
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.net.background import BackgroundTask
-from kconsumer.net.node import MAX_IN_FLIGHT
 from kconsumer.requests import UnsentRequest
 from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA
 from kconsumer.types import Node
@@ -772,37 +771,6 @@ def test_abandoning_touches_no_shared_selector(harness: NetworkHarness) -> None:
     assert registered == selector.get_map()
     assert selector.closed
     assert harness.net.last.closed
-
-
-class Recorder:
-    """A metrics interface that counts its calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args: self.calls.append((name, *args))
-
-
-def test_metrics_count_connections_bytes_and_responses() -> None:
-    """The metrics interface is called for each connection, for bytes in both directions, for completed requests and for
-    each poll.
-    """
-    metrics = Recorder()
-    harness = NetworkHarness(metrics)
-    harness.broker.on(METADATA, METADATA.response())
-    harness.connect()
-    harness.send()
-    [response] = harness.poll()
-    harness.net.last.close_by_peer()
-    harness.poll()
-    assert ["sent", "received", "connected", "sent", "received", "completed", "disconnected"] == [
-        call[0] for call in metrics.calls if call[0] != "polled"
-    ]
-    polls = [call for call in metrics.calls if call[0] == "polled"]
-    assert polls
-    assert ("polled", 1, 0.0, 0.0, harness.clock.now()) == polls[-1]
-    assert [response.message] == [call[1].message for call in metrics.calls if call[0] == "completed"]
 
 
 # --- certificates that have changed ---

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from kconsumer._core.connection_io import MAX_LOW_WATER_BYTES, InFlight, RequestQueue
 from kconsumer._core.wire import FrameBuffer
-from kconsumer.net.node import MAX_LOW_WATER_BYTES, NodeConnection
+from kconsumer.net.node import NodeConnection
 from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import WOULD_BLOCK
 from support.fakes.fake_network import NetworkHarness
@@ -32,23 +33,18 @@ class Socket:
         self.low_water = count
 
 
-class Responses:
+class Responses(RequestQueue):
     """A connection with requests in flight, which drops their responses."""
 
-    entries = (None,)
-    throttle_ms = 0
-    exchanged_by = None
-    state = ConnectionState.READY
-
     def __init__(self) -> None:
-        self._frames = FrameBuffer()
-        self.recv_view = self._frames.recv_view
+        super().__init__("h", ConnectionState.READY, ConnectionState.READY, None, FrameBuffer())
+        self.entries = [InFlight(0, None, 0, 0.0, 0.0)]
 
     @property
     def missing(self) -> int:
         return self._frames.missing
 
-    def received(self, count: int, _now: float, _responses: object) -> int:
+    def received(self, count: int, _now: float, _ended: object) -> int:
         return len(self._frames.received(count))
 
 
