@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import os
-import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +11,7 @@ import pytest
 from kconsumer import ConsumerRecords, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.aio.callbacks import AsyncCallbacks
-from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError, TimeoutError, WakeupError
+from kconsumer.errors import StateError, TimeoutError
 from kconsumer.testing import FakeCluster
 from support.harnesses.inside import engine_of
 from support.harnesses.interruptions import no_thread_left
@@ -46,12 +42,6 @@ async def read_all(consumer: AsyncConsumer) -> None:
     count = 0
     while count < COUNT:
         count += len(await consumer.poll(10))
-
-
-def drop(consumers: list[AsyncConsumer]) -> None:
-    """Drop consumers that were not closed."""
-    consumers.clear()
-    gc.collect()
 
 
 @pytest.mark.parametrize("first_waits", [True, False])
@@ -138,22 +128,6 @@ def test_close_during_a_poll(cluster: FakeCluster) -> None:
     assert {TP: COUNT} == {tp: at.offset for tp, at in cluster.committed("g").items()}
 
 
-def test_wakeup(cluster: FakeCluster) -> None:
-    """A thread wakes a poll. The next poll waits again."""
-
-    async def main() -> None:
-        async with make(cluster) as consumer:
-            await read_all(consumer)
-            timer = threading.Timer(0.05, consumer.wakeup)
-            timer.start()
-            with pytest.raises(WakeupError):
-                await consumer.poll(60)
-            timer.join()
-            assert not await consumer.poll(0.05)
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize("method", ["close", "unsubscribe"])
 def test_wakeup_before_the_end(cluster: FakeCluster, method: str) -> None:
     """A wakeup that no call has seen does not keep the loop from running the callbacks of close() and unsubscribe()."""
@@ -200,46 +174,6 @@ def test_a_wait_lets_other_tasks_run(cluster: FakeCluster, monkeypatch: pytest.M
     assert ticks > 5
 
 
-def test_two_runs(cluster: FakeCluster) -> None:
-    """A consumer belongs to one event loop. A dropped one warns, and its network thread ends."""
-
-    async def read(consumer: AsyncConsumer) -> None:
-        await consumer.poll(10)
-
-    consumer = make(cluster)
-    asyncio.run(read(consumer))
-    for call in (consumer.poll, consumer.commit, consumer.unsubscribe, consumer.close):
-        with pytest.raises(ConcurrentAccessError, match="one consumer for each event loop"):
-            asyncio.run(call())
-    assert {TP} == consumer.assignment()
-    consumers = [consumer]
-    del call, consumer
-    with pytest.warns(ResourceWarning, match="await close"):
-        drop(consumers)
-    assert no_thread_left("kconsumer-network")
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # fork in a process with threads
-def test_forks(cluster: FakeCluster) -> None:
-    """A forked child must not use the consumer of its parent, in whatever loop."""
-
-    async def main() -> None:
-        async with make(cluster) as consumer:
-            await consumer.poll(10)
-            child = os.fork()
-            if child == 0:
-                try:
-                    asyncio.run(consumer.poll())
-                except ForkedConsumerError:
-                    os._exit(7)
-                finally:
-                    os._exit(1)
-            assert 7 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            assert COUNT == await consumer.position(TP)
-
-    asyncio.run(main())
-
-
 def test_many_consumers(cluster: FakeCluster) -> None:
     """Many consumers in one event loop read everything."""
 
@@ -256,27 +190,6 @@ def test_many_consumers(cluster: FakeCluster) -> None:
 
     asyncio.run(main())
     assert no_thread_left("kconsumer-network")
-
-
-def test_a_loop_that_is_blocked_during_a_poll(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
-    """A task blocks the event loop while another one waits in poll(). The member leaves after max_poll_interval_ms."""
-
-    async def main() -> None:
-        timeouts = {"session_timeout_ms": 600, "heartbeat_interval_ms": 50, "max_poll_interval_ms": 600}
-        async with make(cluster, **timeouts) as consumer:
-            await read_all(consumer)
-            poll = asyncio.create_task(consumer.poll(60))
-            await asyncio.sleep(0.1)
-            deadline = time.monotonic() + 20
-            while cluster.group("g").members:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            cluster.produce("t", b"y")
-            assert await poll
-            assert cluster.group("g").members
-
-    asyncio.run(main())
-    assert 1 == sum("max_poll_interval_ms" in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, NoReturn
 
 import anyio
 import pytest
 
-from kconsumer import OffsetAndMetadata, TopicPartition, errors
+from kconsumer import TopicPartition, errors
 from kconsumer.aio import AsyncConsumer
 from kconsumer.testing import FakeCluster
 from support.harnesses.event_loops import EVENT_LOOPS, Run
@@ -160,26 +159,6 @@ def test_other_tasks_change_what_a_poll_returns(run: Run, cluster: FakeCluster) 
     run(main())
 
 
-def test_commit_callbacks_may_be_coroutine_functions(run: Run, cluster: FakeCluster) -> None:
-    """A callback of commit_async is awaited in a later poll, before it returns."""
-
-    async def main() -> None:
-        async with consumer_of(cluster, enable_auto_commit=False) as consumer:
-            records = await consumer.poll(timeout=10)
-            consumer.commit_async(records, callback)
-            async with asyncio.timeout(20):
-                while not called:
-                    await consumer.poll(timeout=0.05)
-
-    async def callback(offsets: Mapping[TopicPartition, OffsetAndMetadata], error: errors.KafkaError | None) -> None:
-        await asyncio.sleep(0.01)
-        called.append((offsets[TP].offset, error))
-
-    called: list[tuple[int, errors.KafkaError | None]] = []
-    run(main())
-    assert [(RECORDS, None)] == called
-
-
 @pytest.mark.parametrize("kind", ["on_assign", "on_revoke", "commit"])
 def test_a_callback_that_awaits_a_cancelled_task(run: Run, cluster: FakeCluster, kind: str) -> None:
     """It runs once. The poll raises StateError, whose cause is the CancelledError, and later polls continue."""
@@ -292,43 +271,6 @@ def test_a_close_in_a_cancelled_scope_continues(run: Run, cluster: FakeCluster) 
             await consumer.poll()
 
     run(main())
-
-
-def test_a_blocked_loop_does_not_cost_the_membership(run: Run, cluster: FakeCluster) -> None:
-    """The event loop is blocked for longer than the session timeout. The member continues, with the same generation."""
-
-    async def main() -> None:
-        timeouts = {"session_timeout_ms": 600, "heartbeat_interval_ms": 100}
-        async with consumer_of(cluster, **timeouts) as consumer:
-            await consumer.poll(timeout=10)
-            before = consumer.group_metadata()
-            time.sleep(1.5)
-            assert 1 == members(cluster)
-            await consumer.commit()
-            await consumer.poll(timeout=0.1)
-            assert before == consumer.group_metadata()
-
-    run(main())
-
-
-def test_a_blocked_loop_exceeds_the_poll_interval(
-    run: Run, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Without a poll for max_poll_interval_ms, the member leaves and logs why. The next polls join again."""
-
-    async def main() -> None:
-        timeouts = {"session_timeout_ms": 500, "heartbeat_interval_ms": 100, "max_poll_interval_ms": 700}
-        async with consumer_of(cluster, **timeouts, enable_auto_commit=False) as consumer:
-            first = await consumer.poll(timeout=10)
-            time.sleep(1.5)
-            assert 0 == members(cluster)
-            again = await consumer.poll(timeout=10) or await consumer.poll(timeout=10)
-            assert next(iter(first)).offset == next(iter(again)).offset == 0
-            assert 1 == members(cluster)
-
-    run(main())
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert 1 == sum("max_poll_interval_ms" in warning for warning in warnings)
 
 
 def test_another_loop_or_thread_is_refused(run: Run, cluster: FakeCluster) -> None:

@@ -295,22 +295,6 @@ def _fetch_response(request: Any, payload: bytes) -> Any:
     return FETCH.response(responses=[topic_class(partitions=[partition])])
 
 
-def test_the_broker_dies_in_the_middle_of_a_response(drivers: Any) -> None:
-    """The broker sends half a frame and closes. The request fails with an error that names broker and address."""
-    whole = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response(cluster_id="c" * 100))
-    with ScriptedBroker() as broker:
-        broker.next(METADATA, whole[:50], CLOSE)
-        driver = drivers(broker.port)
-        driver.connect()
-        half = driver.send()
-        closing = driver.send()
-        responses = driver.poll()
-        assert [half, closing] == [response.request for response in responses]
-        for response in responses:
-            assert isinstance(response.error, BrokerConnectionError)
-            assert f"127.0.0.1:{broker.port} (127.0.0.1) was lost" in str(response.error)
-
-
 def test_a_stopped_broker_is_noticed_and_found_again(drivers: Any) -> None:
     """When a broker restarts on the same port, the connection is lost and made again after the backoff."""
     with ScriptedBroker() as broker:
@@ -341,15 +325,6 @@ def test_another_server_at_the_address(drivers: Any, raw: bytes, cause: str) -> 
             driver.connect()
 
 
-def test_a_server_that_disconnects_on_the_first_request(drivers: Any) -> None:
-    """A server that closes on the first request, as a TLS listener does, gives an error that says to check TLS."""
-    with ScriptedBroker() as broker:
-        broker.on(API_VERSIONS, CLOSE)
-        driver = drivers(broker.port)
-        with pytest.raises(BrokerConnectionError, match=r"TLS or SASL listener.*check security_protocol"):
-            driver.connect()
-
-
 @pytest.mark.parametrize(("largest", "announced"), [(1 << 30, 2**31 - 1), (100_000, 100_001), (100_000, -1)])
 def test_an_absurd_frame_size_later_on(drivers: Any, largest: int, announced: int) -> None:
     """When a broker announces a frame above the maximum size on a negotiated connection, the request fails with a
@@ -365,30 +340,6 @@ def test_an_absurd_frame_size_later_on(drivers: Any, largest: int, announced: in
         limit = f"announces a frame of {announced} bytes, the limit is {largest} (receive_message_max_bytes)"
         assert limit in str(response.error)
         assert driver.client.delay_ms("-1", driver.clock.now()) > 0
-
-
-def test_an_old_broker_is_asked_again_with_version_0(drivers: Any) -> None:
-    """After error 35 without a version range (before Kafka 2.4), the client sends ApiVersions v0 on the same
-    connection.
-    """
-    with ScriptedBroker() as broker:
-        broker.next(API_VERSIONS, b"\x00\x00\x00\x0a\x00\x00\x00\x00\x00\x23\x00\x00\x00\x00")
-        driver = drivers(broker.port)
-        driver.connect()
-        assert [API_VERSIONS.max_version, 0] == [request.version for request in broker.requests]
-        assert 1 == broker.connections
-
-
-def test_a_request_timeout_on_real_time(drivers: Any) -> None:
-    """When a broker is silent, the request times out and the connection is closed."""
-    with ScriptedBroker() as broker:
-        broker.on(METADATA, SILENCE)
-        driver = drivers(broker.port)
-        driver.connect()
-        driver.send(timeout_ms=30)
-        [response] = driver.poll()
-        assert "did not respond to Metadata within 30 ms" in str(response.error)
-        assert not driver.client.ready("-1", driver.clock.now())
 
 
 def test_wakeup_from_another_thread(drivers: Any) -> None:
@@ -409,13 +360,6 @@ def test_wakeup_from_another_thread(drivers: Any) -> None:
         thread.join()
 
 
-def test_wakeup_before_anything_was_opened(drivers: Any) -> None:
-    """A wakeup before the first poll ends that poll."""
-    driver = drivers(unused_port())
-    driver.client.wakeup()
-    assert [] == driver.poll(float("inf"))
-
-
 def test_wakeup_in_a_signal_handler(drivers: Any) -> None:
     """A signal handler may call wakeup(); poll then returns and does not raise."""
     driver = drivers(unused_port())
@@ -425,19 +369,6 @@ def test_wakeup_in_a_signal_handler(drivers: Any) -> None:
         assert [] == driver.poll(float("inf"))
     finally:
         signal.signal(signal.SIGALRM, before)
-
-
-def test_many_rings_wake_once(drivers: Any) -> None:
-    """Many wakeups end one poll, and they never fill the descriptor."""
-    driver = drivers(unused_port())
-    driver.poll(0)
-    for _ in range(5_000):
-        driver.client.wakeup()
-    assert [] == driver.poll(float("inf"))
-    start = driver.clock.now()
-    driver.poll(20)
-    driver.poll(20)
-    assert driver.clock.now() - start >= 20
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -13,7 +13,6 @@ import pytest
 from kconsumer import ShareConsumer
 from kconsumer.errors import KafkaError, StateError, UnsupportedVersionError
 from kconsumer.testing import FakeCluster
-from support.harnesses.inside import engine_of
 from support.members.share_groups import configure_group, poll_records
 
 pytestmark = pytest.mark.network_thread
@@ -144,18 +143,6 @@ def test_arrow(cluster: FakeCluster) -> None:
             consumer.poll_arrow(0, columns=["nonsense"])
 
 
-def test_arrow_in_explicit_mode(cluster: FakeCluster) -> None:
-    """In explicit mode poll_arrow() is refused; the records of a poll become columns, and are acknowledged."""
-    with make(cluster, share_acknowledgement_mode="explicit") as consumer:
-        with pytest.raises(StateError, match="implicit"):
-            consumer.poll_arrow(0)
-        while not (records := consumer.poll(1.0)):
-            pass
-        assert [0, 1, 2] == pyarrow.record_batch(records.to_arrow()).column("offset").to_pylist()
-        for record in records:
-            consumer.acknowledge(record)
-
-
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 def test_a_commit_inside_a_loop(cluster: FakeCluster, mode: str) -> None:
     """A loop continues after a commit. The records that it has not reached are released by the next poll."""
@@ -170,18 +157,3 @@ def test_a_commit_inside_a_loop(cluster: FakeCluster, mode: str) -> None:
                 break
         assert [0, 1] == seen
         assert [(2, 2)] == deliveries(consumer, 1)
-
-
-def test_a_callback_that_raises_after_a_loop(cluster: FakeCluster) -> None:
-    """If a callback fails at the beginning of a poll, the records that a loop has not reached are still released."""
-
-    def fail() -> None:
-        raise ZeroDivisionError
-
-    with make(cluster) as consumer:
-        for _ in consumer:
-            break
-        engine_of(consumer).callbacks.add(fail)  # as if the result of an acknowledgement had arrived
-        with pytest.raises(ZeroDivisionError):
-            consumer.poll(0)
-        assert [(1, 2), (2, 2)] == deliveries(consumer, 2)

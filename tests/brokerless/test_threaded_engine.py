@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import threading
@@ -18,7 +17,7 @@ from kconsumer.clock import Clock
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.events import ApplicationEvent, ApplicationEvents, Signal
 from kconsumer.engine.network_thread import NetworkThread
-from kconsumer.errors import ConfigError, ForkedConsumerError, KafkaError, StateError, TimeoutError, WakeupError
+from kconsumer.errors import ConfigError, KafkaError, StateError
 from kconsumer.metrics.registry import Metrics
 from kconsumer.types import SubscriptionPattern
 from support.harnesses.inside import engine_of, parts_of
@@ -95,18 +94,6 @@ def test_close_does_not_wait_for_a_thread_that_is_stuck(monkeypatch: pytest.Monk
     eventually(lambda: NAME not in names(), "the thread to end")
 
 
-def test_a_forgotten_consumer_leaves_no_thread() -> None:
-    """A consumer that is dropped without close() causes a warning, and its thread ends."""
-    made = Consumer("t", **WHERE)
-    made.poll(0)
-    assert NAME in names()
-    holder = [made]
-    del made
-    with pytest.warns(ResourceWarning, match="unclosed"):
-        holder.clear()
-    eventually(lambda: NAME not in names(), "the thread to end")
-
-
 def test_a_forgotten_classic_consumer_leaves_no_thread() -> None:
     """The heartbeat thread ends with its consumer, whether the consumer was closed or dropped."""
     made = Consumer("t", bootstrap_servers=UNREACHABLE, group_id="forgotten")
@@ -180,24 +167,6 @@ def test_a_manager_that_fails_is_reported_and_the_others_continue() -> None:
         assert not made.poll(0.1)
 
 
-def test_a_forked_child_gets_an_error() -> None:
-    """A forked child has no network thread: its first call raises an error that says what to do, and its end does not
-    affect the parent.
-    """
-    with consumer("t") as made:
-        made.poll(0)
-        child = os.fork()
-        if child == 0:
-            try:
-                made.poll(0)
-            except ForkedConsumerError:
-                os._exit(7)
-            os._exit(1)
-        _, status = os.waitpid(child, 0)
-        assert 7 == os.waitstatus_to_exitcode(status)
-        assert NAME in names()
-
-
 # --- what crosses over ---
 
 
@@ -221,52 +190,6 @@ def test_events_come_in_order_and_once() -> None:
 
 
 # --- calls without a broker ---
-
-
-def test_poll_waits_and_returns_empty() -> None:
-    """A dead broker causes no error of poll, which returns an empty batch after its timeout."""
-    with consumer("t") as made:
-        started = time.monotonic()
-        assert not made.poll(0.3)
-        assert 0.25 < time.monotonic() - started < 5
-
-
-def test_poll_without_waiting_makes_progress() -> None:
-    """Repeated poll(0) calls return at once, and the thread makes progress meanwhile."""
-    with consumer("t") as made:
-        started = time.monotonic()
-        for _ in range(200):
-            made.poll(0)
-        assert time.monotonic() - started < 5
-        tried = next(v for m, v in made.metrics().items() if m.name == "connection-creation-total")
-        assert tried >= 0
-
-
-def test_blocking_calls_end_by_their_timeout_and_say_why() -> None:
-    """The error of a blocking call contains the broker that cannot be reached."""
-    with consumer("t") as made:
-        for call in (
-            lambda: made.partitions_for("t", timeout=0.3),
-            lambda: made.committed([TopicPartition("t", 0)], timeout=0.3),
-        ):
-            with pytest.raises(TimeoutError, match=UNREACHABLE):
-                call()
-        expired = next(v for m, v in made.metrics().items() if m.name == "application-events-expired-count")
-        assert 2 == expired
-
-
-def test_wakeup_ends_the_running_and_the_next_call() -> None:
-    """A wakeup from another thread ends a poll that waits; a wakeup between calls ends the next one."""
-    with consumer("t") as made:
-        timer = threading.Timer(0.2, made.wakeup)
-        timer.start()
-        with pytest.raises(WakeupError):
-            made.poll(20)
-        timer.join()
-        made.wakeup()
-        with pytest.raises(WakeupError):
-            made.poll(20)
-        assert not made.poll(0)
 
 
 def test_threads_switch_at_any_moment() -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from threading import Timer as ThreadTimer
 from typing import Any
 
 import pytest
 
 from kconsumer import AcknowledgeType, ShareConsumer, ShareRecord, TopicPartition, groups
 from kconsumer.aio import AsyncShareConsumer
-from kconsumer.errors import BrokerError, KafkaError, RecordDeserializationError, StateError, WakeupError
-from support.brokers.kafka import Kafka, KafkaCluster
+from kconsumer.errors import BrokerError, KafkaError, RecordDeserializationError, StateError
+from support.brokers.kafka import Kafka
 from support.harnesses.doc_blocks import BLOCKS, Block, run_python
 from support.members.share_groups import configure_group, poll_records, share_records
 
@@ -237,19 +236,6 @@ def test_a_record_that_cannot_be_deserialized(kafka: Kafka, topic_name: str, mak
     assert [2] == [record.value for record in poll_records(consumer, 1)]
 
 
-def test_wakeup(kafka: Kafka, topic_name: str, make_consumer: MakeConsumer) -> None:
-    """wakeup() ends a poll of another thread with WakeupError, and the consumer can be used further."""
-    kafka.create_topic(topic_name)
-    consumer = make_consumer()
-    timer = ThreadTimer(0.3, consumer.wakeup)
-    timer.start()
-    with pytest.raises(WakeupError):
-        consumer.poll(30.0)
-    timer.join()
-    kafka.produce(topic_name, [b"v"])
-    assert [b"v"] == [record.value for record in poll_records(consumer, 1)]
-
-
 def test_unsubscribe(kafka: Kafka, topic_name: str, make_consumer: MakeConsumer) -> None:
     """unsubscribe() releases what was received and leaves the group; the consumer can subscribe again."""
     kafka.create_topic(topic_name)
@@ -318,35 +304,3 @@ def test_programs_of_the_page(
     run_python(block, names)
     assert 1 == received
     assert ("print" in block.text) == bool(capsys.readouterr().out)
-
-
-def test_leaders_die(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
-    """Leaders are killed one after the other, each with records acquired from it: no record is lost.
-
-    Acknowledgements in flight to a leader that dies fail. Their records are delivered again, unless it has stored them.
-    """
-    cluster = kafka_cluster3
-    cluster.create_topic(topic_name, 3, replication=3)
-    configure_group(cluster.bootstrap_servers, topic_name, EARLIEST)
-    options: dict[str, Any] = {"share_acknowledgement_mode": "explicit", "request_timeout_ms": 5_000}
-    with ShareConsumer(
-        topic_name, bootstrap_servers=cluster.bootstrap_servers, group_id=topic_name, max_poll_records=50, **options
-    ) as consumer:
-        for turn in range(3):
-            expected = {b"%d-%d" % (turn, number) for number in range(300)}
-            cluster.produce(topic_name, sorted(expected), config={"acks": "all"})
-            records = poll_records(consumer, 1)  # a second poll would need acknowledgements
-            victim = cluster.node(cluster.leader_of(topic_name, records[0].partition))
-            victim.kill()
-            received = {record.value for record in accepted(consumer, records)}
-            while not expected <= received:
-                received |= {record.value for record in accepted(consumer, poll_records(consumer, 1, 60.0))}
-            victim.start()
-
-
-def accepted(consumer: ShareConsumer, records: list[ShareRecord]) -> list[ShareRecord]:
-    """Accept records, whether the broker confirms it or not. Returns them."""
-    for record in records:
-        record.ack()
-    assert {record.topic_partition for record in records} == consumer.commit(10.0).keys()
-    return records
