@@ -316,12 +316,6 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             ("tests/integration/test_share_consumer.py::test_a_loop_that_stops_early",),
         ),
         Difference(
-            "a record that cannot be deserialized",
-            "is acknowledged by the program, with its offset",
-            "is released by the consumer. It is delivered, and raised, until the group gives it up",
-            ("tests/integration/test_share_consumer.py::test_a_record_that_cannot_be_deserialized",),
-        ),
-        Difference(
             "a quick program",
             "has one fetch for each poll",
             "acquires the records of several polls with one request",

@@ -113,6 +113,13 @@ def seek_target(offset: Any) -> OffsetAndMetadata:
     return _offset(offset, "the offset of seek()")
 
 
+def record_offset(offset: Any) -> int:
+    """Returns the offset of a record. Raises TypeError or ValueError for an invalid argument."""
+    if not hasattr(offset, "__index__"):
+        raise TypeError(f"the offset must be an int, not {offset!r}")
+    return _within(MAX_OFFSET, offset, "the offset")
+
+
 def _offset(offset: Any, what: str) -> OffsetAndMetadata:
     if isinstance(offset, OffsetAndMetadata):
         return _checked(offset, what)

@@ -17,7 +17,7 @@ GENERATED = {"docs/options.md", "docs/design/state-machines.md"}
 
 #: How many lines the sources that a pattern finds may have together.
 BUDGET = {
-    "kconsumer/**/*": 84_100,
+    "kconsumer/**/*": 85_000,
     "kconsumer/*": 5_400,
     "kconsumer/_core/**/*": 11_200,
     "kconsumer/aio/**/*": 2_500,
@@ -33,11 +33,11 @@ BUDGET = {
     "kconsumer/net/**/*": 6_000,
     "kconsumer/offsets/**/*": 1_100,
     "kconsumer/opentelemetry/**/*": 550,
-    "kconsumer/parallel/**/*": 3_650,
+    "kconsumer/parallel/**/*": 3_950,
     "kconsumer/ranges/**/*": 1_700,
     "kconsumer/registry/**/*": 650,
     "kconsumer/schema/**/*": 2_700,
-    "kconsumer/share/**/*": 3_400,
+    "kconsumer/share/**/*": 3_700,
     "kconsumer/spark/**/*": 6_200,
     "kconsumer/state/**/*": 1_800,
     "kconsumer/telemetry/**/*": 750,
@@ -53,8 +53,8 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 60,
     "benchmarks/README.md": 120,
-    "docs/**/*.md": 8_940,
-    "docs/design/*.md": 1_245,
+    "docs/**/*.md": 8_980,
+    "docs/design/*.md": 1_260,
 }
 
 

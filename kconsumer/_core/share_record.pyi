@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable
 from typing import final
 
 from kconsumer._core.record import ConsumerRecord
+from kconsumer.types import TimestampType
 
 @final
 class ShareRecord(ConsumerRecord):
@@ -10,6 +11,21 @@ class ShareRecord(ConsumerRecord):
     `delivery_count`: how often the record has been delivered to a member of the group, with this time.
     """
 
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int = -1,
+        timestamp_type: TimestampType = ...,
+        key: object = None,
+        value: object = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        leader_epoch: int | None = None,
+        serialized_key_size: int | None = None,
+        serialized_value_size: int | None = None,
+        delivery_count: int = 1,
+    ) -> None: ...
     @property
     def delivery_count(self) -> int: ...
     def ack(self) -> None: ...

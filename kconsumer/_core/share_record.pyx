@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t
 
 from kconsumer._core.record cimport ConsumerRecord
 from kconsumer.errors import StateError
+from kconsumer.types import TimestampType
 
 
 @cython.final
@@ -18,6 +19,41 @@ cdef class ShareRecord(ConsumerRecord):
 
     `delivery_count`: how often the record has been delivered to a member of the group, with this time.
     """
+
+    def __init__(
+        self,
+        topic,
+        partition,
+        offset,
+        timestamp=-1,
+        timestamp_type=TimestampType.NO_TIMESTAMP,
+        key=None,
+        value=None,
+        headers=(),
+        leader_epoch=None,
+        serialized_key_size=None,
+        serialized_value_size=None,
+        int delivery_count=1,
+    ):
+        ConsumerRecord.__init__(
+            self,
+            topic,
+            partition,
+            offset,
+            timestamp,
+            timestamp_type,
+            key,
+            value,
+            headers,
+            leader_epoch,
+            serialized_key_size,
+            serialized_value_size,
+        )
+        self.delivery_count = delivery_count
+
+    def __reduce__(self):
+        _, fields = ConsumerRecord.__reduce__(self)
+        return ShareRecord, (*fields, self.delivery_count)
 
     def ack(self):
         """Accept the record: it was processed."""

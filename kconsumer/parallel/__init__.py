@@ -17,13 +17,15 @@ from kconsumer.parallel.runs import stop
 from kconsumer.parallel.settings import Attempt, CircuitBreaker, ExecutorName, Handler, Options, Retry, Summary
 
 if TYPE_CHECKING:
-    from kconsumer.aio import AsyncConsumer
+    from kconsumer.aio import AsyncConsumer, AsyncShareConsumer
     from kconsumer.parallel.async_processor import AsyncProcessor
+    from kconsumer.parallel.async_share_processor import AsyncShareProcessor
     from kconsumer.parallel.share_processor import ShareProcessor
     from kconsumer.share.consumer import ShareConsumer
 
 __all__ = [
     "AsyncProcessor",
+    "AsyncShareProcessor",
     "Attempt",
     "CircuitBreaker",
     "Processor",
@@ -37,7 +39,7 @@ __all__ = [
 
 @overload
 def process(
-    consumer: AsyncConsumer,
+    consumer: AsyncConsumer | AsyncShareConsumer,
     handler: Handler,
     *,
     executor: Literal["asyncio"],
@@ -56,7 +58,7 @@ def process(
 
 
 def process(
-    consumer: Consumer | AsyncConsumer | ShareConsumer,
+    consumer: Consumer | AsyncConsumer | ShareConsumer | AsyncShareConsumer,
     handler: Handler,
     *,
     executor: ExecutorName = "threads",
@@ -103,13 +105,22 @@ def process(
     Returns a Summary. Raises ConfigError or TypeError for arguments that are not possible, StateError if another call
     uses the consumer, the error of a handler, and the errors of `Consumer.poll` and `Consumer.commit`.
     """
+    kinds = {
+        base.__module__.split(".")[1] for base in type(consumer).__mro__ if base.__module__.startswith("kconsumer.")
+    }
+    if {"share", "aio"} <= kinds:
+        from kconsumer.parallel.async_share_processor import AsyncShareProcessor  # imported when used
+
+        if executor != "asyncio":
+            raise ConfigError("with an AsyncShareConsumer, handlers run in its event loop: use executor='asyncio'")
+        return AsyncShareProcessor(consumer, handler, **options).run()
     if isinstance(consumer, ConsumerBase) and not isinstance(consumer, Consumer):
         from kconsumer.parallel.async_processor import AsyncProcessor  # imported when used, as `asyncio`
 
         if executor != "asyncio":
             raise ConfigError("with an AsyncConsumer, handlers run in its event loop: use executor='asyncio'")
         return AsyncProcessor(consumer, handler, **options).run()
-    if any(base.__module__.startswith("kconsumer.share") for base in type(consumer).__mro__):
+    if "share" in kinds:
         from kconsumer.parallel.share_processor import ShareProcessor  # imported when used
 
         return ShareProcessor(consumer, handler, executor=executor, **options).run()
@@ -121,6 +132,10 @@ def __getattr__(name: str) -> Any:
         from kconsumer.parallel.async_processor import AsyncProcessor
 
         return AsyncProcessor
+    if name == "AsyncShareProcessor":
+        from kconsumer.parallel.async_share_processor import AsyncShareProcessor
+
+        return AsyncShareProcessor
     if name == "ShareProcessor":
         from kconsumer.parallel.share_processor import ShareProcessor
 

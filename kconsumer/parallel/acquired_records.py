@@ -1,19 +1,15 @@
-"""AcquiredRecords: the records that a run has acquired from a ShareConsumer, and how they are acknowledged.
-
-A poll of a ShareConsumer is possible only when each record of the last one is acknowledged. So before each poll, the
-acquisition locks of records that are not finished are renewed. The poll then returns these records, and no others.
-"""
+"""AcquiredRecords: the records that a run has acquired from a share consumer, and how they are acknowledged."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.share_record import ShareRecord
 from kconsumer.deferred_calls import get_logger
-from kconsumer.errors import StateError
+from kconsumer.errors import RecordDeserializationError, StateError
 from kconsumer.parallel.offset_tracker import OffsetTracker
-from kconsumer.share.consumer import ShareConsumer
 from kconsumer.share.types import AcknowledgeType
 from kconsumer.types import TopicPartition
 
@@ -23,10 +19,11 @@ log = get_logger(__name__)
 class ShareTracker(OffsetTracker):
     """Records of one partition, which workers finish. Any thread may call `finish` and `skip`."""
 
-    __slots__ = ("done",)
+    __slots__ = ("acquired", "done")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         super().__init__(topic_partition)
+        self.acquired: dict[int, ShareRecord] = {}  # records without an acknowledgement, by offset
         self.done: deque[tuple[int, AcknowledgeType]] = deque()  # offsets, and how to acknowledge the records
 
     def finish(self, offset: int) -> None:
@@ -38,56 +35,58 @@ class ShareTracker(OffsetTracker):
         self.done.append((offset, AcknowledgeType.REJECT))
 
 
-class Acquired:
-    """A record that is locked for this consumer."""
-
-    __slots__ = ("kind", "record", "tracker", "waits_until")
-
-    def __init__(self, record: ConsumerRecord, tracker: ShareTracker) -> None:
-        self.record = record
-        self.tracker = tracker
-        self.kind: AcknowledgeType | None = None  # how to acknowledge it; None: it is not finished
-        self.waits_until: float | None = None  # ms; it is being renewed, and lost if no poll returns it until then
+Running = Callable[[], set[tuple[OffsetTracker, int]]]
+"""Returns the tracker and the offset of each record whose handler has not returned."""
 
 
 class AcquiredRecords:
     """The acquired records of a run. Only the thread that polls uses this object."""
 
-    def __init__(self, consumer: ShareConsumer) -> None:
+    def __init__(self, consumer: Any, running: Running) -> None:
         self._consumer = consumer
-        self._acquired: dict[tuple[TopicPartition, int], Acquired] = {}
-        self._trackers: dict[ShareTracker, None] = {}
+        self._running = running
+        self._trackers: dict[ShareTracker, None] = {}  # of records without an acknowledgement
+        self._tracker_of: dict[tuple[TopicPartition, int], ShareTracker] = {}  # that of each of these records
 
     @property
     def empty(self) -> bool:
         """True if every record is acknowledged."""
-        return not self._acquired
+        return not self._trackers
 
     @property
-    def renewing(self) -> bool:
-        """True if a poll must return records whose locks are being renewed."""
-        return any(acquired.waits_until is not None for acquired in self._acquired.values())
+    def count(self) -> int:
+        """The number of records without an acknowledgement."""
+        return len(self._tracker_of)
 
     @property
     def trackers(self) -> list[ShareTracker]:
-        """The trackers of the records."""
+        """The trackers of the records without an acknowledgement."""
         return list(self._trackers)
 
-    def add(self, records: Iterable[ConsumerRecord]) -> dict[ShareTracker, list[ConsumerRecord]]:
-        """Take the records of a poll. Returns those that are new, by their trackers."""
-        new: dict[TopicPartition, list[ConsumerRecord]] = {}
+    def add(self, records: Iterable[ShareRecord]) -> dict[ShareTracker, list[ShareRecord]]:
+        """Take the records of a poll. Returns those that are new, by their trackers.
+
+        If the lock of a record was lost while its handler runs, the group may deliver the record to this member again.
+        The result of the handler then counts for the last delivery.
+        """
+        new: dict[TopicPartition, ShareTracker] = {}
         for record in records:
-            known = self._acquired.get((record.topic_partition, record.offset))
-            if known is None or known.waits_until is None:
-                new.setdefault(record.topic_partition, []).append(record)
-            else:
-                known.record, known.waits_until = record, None
-                self._acknowledge(known)
-        found = {ShareTracker(tp): batch for tp, batch in new.items()}
-        for tracker, batch in found.items():
-            self._trackers[tracker] = None
-            for record in batch:
-                self._acquired[tracker.topic_partition, record.offset] = Acquired(record, tracker)
+            tp, offset = record.topic_partition, record.offset
+            tracker = self._tracker_of.get((tp, offset))
+            if tracker is None:
+                tracker = new.setdefault(tp, ShareTracker(tp))
+                self._tracker_of[tp, offset] = tracker
+            tracker.acquired[offset] = record
+        self._trackers.update(dict.fromkeys(new.values()))
+        return {tracker: list(tracker.acquired.values()) for tracker in new.values()}
+
+    def add_refused(
+        self, record: ShareRecord, error: RecordDeserializationError
+    ) -> dict[ShareTracker, list[ShareRecord]]:
+        """Take a record that a deserializer has refused, as `add` does. Its handler is not called."""
+        found = self.add([record])
+        for tracker in found:
+            tracker.poisoned[record.offset] = error
         return found
 
     def acknowledge_finished(self) -> bool:
@@ -95,45 +94,47 @@ class AcquiredRecords:
         changed = False
         for tracker in self.trackers:
             while tracker.done:
-                offset, kind = tracker.done.popleft()
-                acquired = self._acquired.get((tracker.topic_partition, offset))
-                if acquired is not None and acquired.tracker is tracker:
-                    acquired.kind = kind
-                    changed = self._acknowledge(acquired) or changed
+                changed = self._acknowledge(tracker, *tracker.done.popleft()) or changed
         return changed
 
-    def renew(self, until: float) -> None:
-        """Renew the locks of records that are not finished. They are lost if no poll returns them until then (ms)."""
-        for acquired in list(self._acquired.values()):
-            if acquired.waits_until is None:
-                self._send(acquired, AcknowledgeType.RENEW)
-                acquired.waits_until = until
+    def lose(self, records: Iterable[ShareRecord]) -> set[ShareTracker]:
+        """Log the records whose locks have expired. Returns their trackers, of which nothing must be started."""
+        found = set()
+        for record in records:
+            tp, offset = record.topic_partition, record.offset
+            tracker = self._tracker_of.get((tp, offset))
+            if tracker is not None and not tracker.closed and tracker.acquired.get(offset) is record:
+                log.warning("the lock of %s offset %d has expired; the group delivers the record again", tp, offset)
+                found.add(tracker)
+        return found
 
-    def forget_lost(self, now: float) -> None:
-        """Forget records whose locks were not renewed. The group delivers them again."""
-        for key, acquired in list(self._acquired.items()):
-            if acquired.waits_until is not None and acquired.waits_until <= now:
-                log.warning("the lock of %s offset %d was not renewed; the group delivers the record again", *key)
-                del self._acquired[key]
-        in_use = {acquired.tracker for acquired in self._acquired.values()}
-        self._trackers = {tracker: None for tracker in self._trackers if tracker in in_use}
+    def release_stopped(self) -> None:
+        """Release the records of closed trackers whose handlers do not run. They will not be started."""
+        if not any(tracker.closed for tracker in self._trackers):
+            return
+        running = self._running()  # first: a handler that returns now has finished its record before
+        self.acknowledge_finished()
+        for tracker in self.trackers:
+            for offset in list(tracker.acquired) if tracker.closed else ():
+                if (tracker, offset) not in running:
+                    self._acknowledge(tracker, offset, AcknowledgeType.RELEASE)
 
     def release(self) -> None:
-        """Release all records that are not finished, except those whose locks are being renewed."""
-        for acquired in list(self._acquired.values()):
-            if acquired.waits_until is None:
-                acquired.kind = AcknowledgeType.RELEASE
-                self._acknowledge(acquired)
+        """Release all records."""
+        for tracker in self.trackers:
+            for offset in list(tracker.acquired):
+                self._acknowledge(tracker, offset, AcknowledgeType.RELEASE)
 
-    def _acknowledge(self, acquired: Acquired) -> bool:
-        if acquired.kind is None or acquired.waits_until is not None:
+    def _acknowledge(self, tracker: ShareTracker, offset: int, kind: AcknowledgeType) -> bool:
+        """Acknowledge a record. Returns False if it was acknowledged before."""
+        record = tracker.acquired.pop(offset, None)
+        if record is None:
             return False
-        self._send(acquired, acquired.kind)
-        self._acquired.pop((acquired.tracker.topic_partition, acquired.record.offset), None)
-        return True
-
-    def _send(self, acquired: Acquired, kind: AcknowledgeType) -> None:
+        del self._tracker_of[tracker.topic_partition, offset]
+        if not tracker.acquired:
+            del self._trackers[tracker]
         try:
-            self._consumer.acknowledge(acquired.record, kind)
+            self._consumer.acknowledge(record, kind)
         except StateError as error:  # its lock was lost, so the group delivers it again
             log.warning("a record was not acknowledged: %s", error)
+        return True

@@ -116,7 +116,24 @@ class LoopHandover(Handover):
         await await_flow(self.revoke(partitions))
 
 
-class AsyncProcessor(ProcessorBase):
+class LoopRun(ProcessorBase):
+    """The part of a run in an event loop that does not depend on the kind of consumer."""
+
+    def __init__(self, consumer: Any, handler: Handler, **options: Unpack[Options]) -> None:
+        """Check the arguments, which are those of `process`. Starts nothing."""
+        super().__init__(consumer, handler, **options, executor="asyncio")
+
+    def _create_concurrency(self) -> Concurrency:
+        return LoopConcurrency()
+
+    def _create_state(self, consumer: Any, settings: Settings, concurrency: Concurrency) -> RunState:
+        return LoopRunState(consumer, settings, concurrency)
+
+    def _create_executor(self, settings: Settings, handler: Handler, concurrency: Concurrency) -> Executor:
+        return LoopExecutor(self._state.queue, settings, handler, concurrency)
+
+
+class AsyncProcessor(LoopRun):
     """A run of `process` with an AsyncConsumer. Its handler is a coroutine function.
 
     If the task that awaits `run` is cancelled, handlers are cancelled, and what they have finished is committed before
@@ -130,7 +147,7 @@ class AsyncProcessor(ProcessorBase):
         **options: Unpack[Options],
     ) -> None:
         """Check the arguments, which are those of `process`. Starts nothing."""
-        super().__init__(consumer, handler, **options, executor="asyncio")
+        super().__init__(consumer, handler, **options)
 
     async def run(self) -> Summary:
         """Process records until the run ends. Raises what `process` raises.
@@ -147,15 +164,6 @@ class AsyncProcessor(ProcessorBase):
         if not isinstance(consumer, AsyncConsumer):
             raise TypeError(f"AsyncProcessor takes a kconsumer.aio.AsyncConsumer, not {type(consumer).__name__}")
         check_config(consumer._config)
-
-    def _create_concurrency(self) -> Concurrency:
-        return LoopConcurrency()
-
-    def _create_state(self, consumer: Any, settings: Settings, concurrency: Concurrency) -> RunState:
-        return LoopRunState(consumer, settings, concurrency)
-
-    def _create_executor(self, settings: Settings, handler: Handler, concurrency: Concurrency) -> Executor:
-        return LoopExecutor(self._state.queue, settings, handler, concurrency)
 
     def _create_handover(self) -> Handover:
         return LoopHandover(self._state, self._executor)

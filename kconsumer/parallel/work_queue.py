@@ -155,10 +155,6 @@ class WorkQueue:
                     self.workers.remove(worker)
                 self.on_expired(worker, task)
 
-    def wait_for_room(self, low: int, timeout_s: float) -> bool:
-        """Wait until at most `low` records are in flight. Returns False after the timeout, or at an error."""
-        return self.wait_until(lambda: self.in_flight <= low, timeout_s)
-
     def close(self, trackers: Collection[OffsetTracker], *, all_work: bool = False) -> None:
         """Start no more records of these partitions. With `all_work`, workers end after what they have started."""
         with self._lock:
@@ -171,6 +167,10 @@ class WorkQueue:
     def running(self, trackers: Collection[OffsetTracker]) -> int:
         """Returns the number of handlers that have started records of these partitions, and have not returned."""
         return sum(1 for worker in self.workers if (task := worker.current) is not None and task[0] in trackers)
+
+    def unfinished_handlers(self) -> set[tuple[OffsetTracker, int]]:
+        """Returns the tracker and the offset of each record whose handler has started, and may not have returned."""
+        return {(task[0], task[2].offset) for worker in self.workers if (task := worker.current) is not None}
 
     def wait_for_handlers(self, trackers: Collection[OffsetTracker], timeout_s: float) -> bool:
         """Wait until no handler processes a record of these closed partitions. Returns False after the timeout."""

@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from kconsumer._core.record_run import RecordRun, run_of
-from kconsumer.errors import KafkaError, StateError
+from kconsumer.error_codes import Errors
+from kconsumer.errors import BrokerError, KafkaError, StateError
 from kconsumer.managers import FOREVER, Promise
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.share.types import GAP, AcknowledgeType
@@ -93,6 +95,22 @@ def _add_batch(batches: list[AcknowledgementBatch], pairs: list[tuple[int, int]]
         pairs.clear()
 
 
+class RequestKind(enum.Enum):
+    """Acknowledgements of different kinds are sent in different requests.
+
+    Brokers refuse all acknowledgements of a partition in a request if they refuse one of them.
+    """
+
+    ORDINARY = "the records are surely locked"
+    RENEWAL = "the group may refuse renewals"
+    LATE = "the locks of the records may have expired"
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Returns True if this error of a renewal says that the group does not allow any, if the record is locked."""
+    return isinstance(error, BrokerError) and error.code == Errors.INVALID_RECORD_STATE
+
+
 class Commit:
     """The results of the acknowledgements of one call of `commit`."""
 
@@ -128,6 +146,7 @@ class AcquiredBatch:
         "node_id",
         "partition",
         "records",
+        "refused",
         "renewed",
         "renewing",
         "run",
@@ -150,8 +169,11 @@ class AcquiredBatch:
         self.run: RecordRun | None = None  # all records, of which no object exists yet; only in implicit mode
         self.types: dict[int, int] | UniformOffsets[int] = {}  # acknowledgements that were not taken yet
         self._all_have_types = False  # True: no record is without an acknowledgement
-        self.renewing: dict[int, ShareRecord] = {}  # records whose renewal was not confirmed yet
+        #: Records whose renewal was not confirmed yet. None: the record stays in `records` meanwhile.
+        self.renewing: dict[int, ShareRecord | None] = {}
         self.renewed: dict[int, ShareRecord] = {}  # records that the next poll returns again
+        #: True: a deserializer has refused the only record, which no poll has returned. It is released by default.
+        self.refused = False
         self._locked_until = locked_until  # ms; locks do not expire earlier
         self._renewed_until: dict[int, float] = {}  # the same for renewed locks, by offset
 
@@ -211,22 +233,68 @@ class AcquiredBatch:
         """Returns the offsets of the records without an acknowledgement."""
         return [offset for offset in self.records if offset not in self.types]
 
-    def take(self) -> PartitionAcknowledgements | None:
-        """Returns the acknowledgements to send, or None if there are none. They are no longer part of this batch."""
+    def take(self, now: float = 0.0) -> list[PartitionAcknowledgements]:
+        """Returns the acknowledgements to send, by their kinds. They are no longer part of this batch."""
         if not self.types:
-            return None
+            return []
         types, self.types = self.types, {}
-        taken = PartitionAcknowledgements(self, types)
-        if taken.renews:
-            renewing = (offset for offset, kind in types.items() if kind == AcknowledgeType.RENEW)
-            found = ((offset, self.records[offset]) for offset in renewing)
-            self.renewing.update((offset, record) for offset, record in found if record is not None)
+        taken = [PartitionAcknowledgements(self, part, kind) for kind, part in self._by_kind(types, now)]
+        for each in taken:
+            if each.renews:
+                self.renewing.update((offset, self.records[offset]) for offset in each.types)
         if self._all_have_types:
             self.records = {}
             self._all_have_types = False
         else:
             self.records = {offset: record for offset, record in self.records.items() if offset not in types}
         return taken
+
+    def _by_kind(self, types: Mapping[int, int], now: float) -> list[tuple[RequestKind, Mapping[int, int]]]:
+        """Returns acknowledgements, divided by the requests that may contain them."""
+        kinds = values_of(types)
+        if AcknowledgeType.RENEW not in kinds and not self._renewed_until:
+            return [(RequestKind.LATE if self._locked_until <= now else RequestKind.ORDINARY, types)]
+        parts: dict[RequestKind, dict[int, int]] = {kind: {} for kind in RequestKind}
+        for offset, kind in types.items():
+            if kind == AcknowledgeType.RENEW:
+                parts[RequestKind.RENEWAL][offset] = kind
+            else:
+                late = self.locked_until(offset) <= now
+                parts[RequestKind.LATE if late else RequestKind.ORDINARY][offset] = kind
+        return [(kind, part) for kind, part in parts.items() if part]
+
+    def locked_until(self, offset: int) -> float:
+        """Returns the time (ms) until which a record is surely locked."""
+        return self._renewed_until.get(offset, self._locked_until)
+
+    def take_renewals(self, now: float, lead_ms: float) -> PartitionAcknowledgements | None:
+        """Returns renewals of the locks that end within `lead_ms`, or None. The records stay in this batch.
+
+        Locks that may have expired, and those of acknowledged records, are not renewed.
+        """
+        due = {
+            offset: int(AcknowledgeType.RENEW)
+            for offset in self.unacknowledged()
+            if offset not in self.renewing and now < self.locked_until(offset) <= now + lead_ms
+        }
+        if not due:
+            return None
+        self.renewing.update(dict.fromkeys(due))
+        taken = PartitionAcknowledgements(self, due, RequestKind.RENEWAL)
+        taken.internal = True
+        return taken
+
+    def lost(self, now: float) -> list[ShareRecord]:
+        """Returns the records without an acknowledgement whose locks may have expired, and are not being renewed."""
+        if self._locked_until > now and not self._renewed_until:
+            return []
+        waiting = ((offset, self.records[offset]) for offset in self.unacknowledged() if offset not in self.renewing)
+        return [record for offset, record in waiting if record is not None and self.locked_until(offset) <= now]
+
+    def next_renewal(self, lead_ms: float) -> float:
+        """Returns the time (ms) when `take_renewals` returns something, if nothing changes."""
+        until = (self.locked_until(offset) for offset in self.unacknowledged() if offset not in self.renewing)
+        return min(until, default=FOREVER) - lead_ms
 
     def renewals_done(self, offsets: Iterable[int], error: KafkaError | None, lock: LockTime = ALWAYS) -> None:
         """Handle the result of a renewal. Records that were not renewed are lost to this consumer.
@@ -236,10 +304,12 @@ class AcquiredBatch:
         """
         for offset in offsets:
             record = self.renewing.pop(offset, None)
-            in_time = lock.since < self._renewed_until.get(offset, self._locked_until)
-            if record is not None and error is None and in_time:
-                self.renewed[offset] = record
+            if error is None and lock.since < self.locked_until(offset):
                 self._renewed_until[offset] = lock.until
+                if record is not None:
+                    self.renewed[offset] = record
+            elif error is not None and not is_refusal(error):
+                self._renewed_until[offset] = 0.0  # such as the end of the share session, which releases the record
 
     def drop_expired(self, now: float) -> None:
         """Drop renewed records whose locks have expired since: the group may have delivered them again."""
@@ -257,12 +327,15 @@ class AcquiredBatch:
 class PartitionAcknowledgements:
     """Acknowledgements of one partition, on their way to the broker that delivered the records."""
 
-    __slots__ = ("batch", "commit", "deadline", "last_error", "renews", "types")
+    __slots__ = ("batch", "commit", "deadline", "internal", "kind", "last_error", "types")
 
-    def __init__(self, batch: AcquiredBatch, types: Mapping[int, int]) -> None:
+    def __init__(
+        self, batch: AcquiredBatch, types: Mapping[int, int], kind: RequestKind = RequestKind.ORDINARY
+    ) -> None:
         self.batch = batch
         self.types = types
-        self.renews = AcknowledgeType.RENEW in values_of(types)  # one of them is a renewal
+        self.kind = kind
+        self.internal = False  # True: the user has not set these acknowledgements, and is not notified of the results
         self.deadline = float("inf")  # ms; not retried after this time
         self.commit: Commit | None = None
         self.last_error: KafkaError | None = None  # why the last attempt failed
@@ -272,6 +345,11 @@ class PartitionAcknowledgements:
         self.last_error = error
         if self.commit is not None:
             self.commit.promise.attempt_failed(error)
+
+    @property
+    def renews(self) -> bool:
+        """True if these are renewals."""
+        return self.kind is RequestKind.RENEWAL
 
     @property
     def node_id(self) -> int:
@@ -296,8 +374,7 @@ class PartitionAcknowledgements:
     def complete(self, error: KafkaError | None, lock: LockTime = ALWAYS) -> None:
         """Report the result to the batch and to the commit. `lock`: when renewed records are locked."""
         if self.renews:
-            renewals = [offset for offset, kind in self.types.items() if kind == AcknowledgeType.RENEW]
-            self.batch.renewals_done(renewals, error, lock)
+            self.batch.renewals_done(self.types, error, lock)
         if self.commit is not None:
             self.commit.complete(self.topic_partition, error)
 

@@ -1,9 +1,9 @@
 """ShareCollector: from buffered data to the records of a poll.
 
 Decodes the batches with the same compiled code as a Consumer, and drops the records outside of the acquired ranges.
-Acquired offsets without a record are acknowledged as gaps. A record that cannot be deserialized is released, and the
-rest of a batch that cannot be decoded is rejected. Runs on the calling thread, without the lock: the data that it takes
-from the buffer belongs to the poll.
+Acquired offsets without a record are acknowledged as gaps. A record that cannot be deserialized is kept apart until it
+is acknowledged, and the rest of a batch that cannot be decoded is rejected. Runs on the calling thread, without the
+lock: the data that it takes from the buffer belongs to the poll.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class ShareCollector:
         self._batch_limit = config.decompressed_batch_max_bytes or 0
         self._explicit = config.share_acknowledgement_mode == "explicit"
         self._error: KafkaError | None = None  # of the record after the last one that was returned
+        self._refused: AcquiredBatch | None = None  # that record, if a deserializer has refused it
 
     @property
     def failed(self) -> bool:
@@ -52,6 +53,11 @@ class ShareCollector:
         """Returns the error that the next poll must raise, or None."""
         error, self._error = self._error, None
         return error
+
+    def take_refused(self) -> AcquiredBatch | None:
+        """Returns the record whose error `take_error` returns, with its bytes, if a deserializer has refused it."""
+        refused, self._refused = self._refused, None
+        return refused
 
     def collect(self, fetch: CompletedShareFetch, batch: AcquiredBatch, now: float, *, deserialize: bool = True) -> int:
         """Decode the records of one partition into `batch`, and return their number.
@@ -81,8 +87,8 @@ class ShareCollector:
                 record_bytes += run.size if len(records) == size else run.size_of(records)
                 batch.add_records(records)
         except RecordDeserializationError as error:
-            self._release(fetch, batch, error)
-            end = fetch.next_offset
+            self._refuse(fetch, error)
+            end = error.offset
         except BatchTooLargeError as error:
             self._release_batch(fetch, batch, error)
             end = fetch.next_offset
@@ -119,12 +125,31 @@ class ShareCollector:
         """
         return size == end - fetch.next_offset and len(fetch.acquired) == 1 and run.next_offset <= end
 
-    def _release(self, fetch: CompletedShareFetch, batch: AcquiredBatch, error: RecordDeserializationError) -> None:
-        """Release the record that has failed, and put the data after it back."""
-        self._error = RecordDeserializationError(
+    def _refuse(self, fetch: CompletedShareFetch, error: RecordDeserializationError) -> None:
+        """Keep the record that has failed apart, and put the data after it back.
+
+        Between acquired ranges, there may be records that other members have acquired. Their errors do not count.
+        """
+        refused = AcquiredBatch(fetch.node_id, fetch.partition, fetch.topic_partition, fetch.locked_until)
+        refused.refused = True
+        refused.add_records(self._raw_record(fetch, error.offset))
+        if refused.records:
+            self._refused, self._error = refused, self._described(error)
+        self._continue_at(fetch, error.offset + 1)
+
+    def _raw_record(self, fetch: CompletedShareFetch, offset: int) -> dict[int, ShareRecord]:
+        """Returns an acquired record with the bytes of its key and value, by its offset."""
+        fetch.next_offset = offset
+        return acquired_records(self._decoder(fetch).take(1), _ranges(fetch), self.acknowledger)
+
+    @staticmethod
+    def _described(error: RecordDeserializationError) -> RecordDeserializationError:
+        """Returns the error with a message for members of a share group."""
+        found = RecordDeserializationError(
             f"the {error.origin} deserializer failed on the record of {error.topic_partition} at offset {error.offset}"
-            f" ({type(error.__cause__).__name__}: {error.__cause__}); the record was released, so the group delivers it"
-            " again until its deliveries are exhausted",
+            f" ({type(error.__cause__).__name__}: {error.__cause__}); the next poll releases the record, so that the"
+            " group delivers it again until its deliveries are exhausted; in explicit mode,"
+            " acknowledge(topic, partition, offset, AcknowledgeType.REJECT) ends its deliveries",
             topic_partition=error.topic_partition,
             offset=error.offset,
             key=error.key,
@@ -133,9 +158,8 @@ class ShareCollector:
             timestamp=error.timestamp,
             origin=error.origin,
         )
-        self._error.__cause__ = error.__cause__
-        batch.set_all(AcknowledgeType.RELEASE, [error.offset])
-        self._continue_at(fetch, error.offset + 1)
+        found.__cause__ = error.__cause__
+        return found
 
     def _release_batch(self, fetch: CompletedShareFetch, batch: AcquiredBatch, error: BatchTooLargeError) -> None:
         """Release the acquired records of a batch that is too large, and put the data after it back."""

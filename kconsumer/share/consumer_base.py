@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from kconsumer._core.record import ConsumerRecord
 from kconsumer._core.share_record import ShareRecord
@@ -17,6 +17,7 @@ from kconsumer.client_base import ClientBase, Timeout, topic_names
 from kconsumer.engine.access_guard import guarded
 from kconsumer.engine.shared_calls import shared_read
 from kconsumer.errors import KafkaError, StateError
+from kconsumer.offset_arguments import record_offset, topic_partition
 from kconsumer.records import ConsumerRecords
 from kconsumer.share.config import ShareConsumerConfig
 from kconsumer.share.types import AcknowledgeType
@@ -79,16 +80,37 @@ class ShareConsumerBase(ClientBase):
 
     # --- acknowledging -----------------------------------------------------------------------------------------------
 
-    @guarded
-    def acknowledge(self, record: ConsumerRecord, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
+    @overload
+    def acknowledge(self, record: ConsumerRecord, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None: ...
+
+    @overload
+    def acknowledge(self, topic: str, partition: int, offset: int, type: AcknowledgeType) -> None: ...
+
+    def acknowledge(self, *arguments: Any, **named: Any) -> None:
         """Acknowledge a record of the last poll (Java `acknowledge`). The next `poll` or `commit` sends it.
+
+        `acknowledge(record, type=AcknowledgeType.ACCEPT)` takes a record. `acknowledge(topic, partition, offset, type)`
+        also acknowledges a record for which a poll has raised RecordDeserializationError. Otherwise the next poll or
+        commit releases that record. It cannot be renewed.
 
         Raises StateError in implicit mode, and if the record is not one of the last poll, or if its acknowledgement was
         sent already.
         """
+        if "topic" in named or (arguments and isinstance(arguments[0], str)):
+            self._acknowledge_offset(*arguments, **named)
+        else:
+            self._acknowledge_record(*arguments, **named)
+
+    @guarded
+    def _acknowledge_record(self, record: ConsumerRecord, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
         if not isinstance(record, ConsumerRecord):
-            raise TypeError(f"acknowledge() takes a record of the last poll, not {record!r}")
+            raise TypeError(f"acknowledge() takes a record of the last poll, or a topic, not {record!r}")
         self._engine.acknowledge(record, AcknowledgeType(type))
+
+    @guarded
+    def _acknowledge_offset(self, topic: str, partition: int, offset: int, type: AcknowledgeType) -> None:
+        tp = topic_partition((topic, partition))
+        self._engine.acknowledge_offset(tp, record_offset(offset), AcknowledgeType(type))
 
     @guarded
     def commit_async(self) -> None:

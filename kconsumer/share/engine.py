@@ -38,6 +38,7 @@ from kconsumer.share.components import ShareComponents
 from kconsumer.share.driver import ShareDriver
 from kconsumer.share.fetch_ahead import MAX_POLLS_BUFFERED, FetchAhead
 from kconsumer.share.metrics import SharePollMetrics
+from kconsumer.share.run_access import RunAccess
 from kconsumer.share.types import AcknowledgeType
 from kconsumer.types import MetricName, TopicPartition
 
@@ -85,6 +86,7 @@ class ShareEngine(ClientEngine):
         self._uncollected: Data | None = None  # data that was taken from the buffer and not decoded yet
         self._leaving = False  # unsubscribe() or close() is running: polls of callbacks and other tasks end
         self._batches: list[AcquiredBatch] = []  # of the last polls, until everything in them is acknowledged
+        self.runs = RunAccess(parts, lambda: self._batches)
         if on_acknowledge is not None:
             parts.fetch.on_acknowledged = self._queue_callback(on_acknowledge)
 
@@ -150,7 +152,7 @@ class ShareEngine(ClientEngine):
             found = self._find(taken, now)
         records = self._collect(found, taken, deserialize=deserialize)
         while records is None:
-            yield self._wait(timer, fetching=not self._has_renewals)
+            yield self._wait(timer, fetching=self._fetches)
             self._polls.wait_ended(self._clock.now())
             yield from self.callbacks.run_commits()
             if self._leaving or not parts.subscription.is_group_managed:  # by a callback, a signal handler or a task
@@ -187,10 +189,10 @@ class ShareEngine(ClientEngine):
         for batch in self._batches if left else ():
             released = left.get(batch.topic_partition, set())
             batch.set_all(AcknowledgeType.RELEASE, batch.records.keys() & released)
-        if self.explicit:
-            check_acknowledged(self._batches)
-        else:
+        if not self.explicit:
             self._accept({})
+        elif self.runs.room is None:
+            check_acknowledged(batch for batch in self._batches if not batch.refused)
         parts.membership.user_polled(now)
         self._polls.poll_began(now)
         fetch_follows = self._fetch_ahead(now)
@@ -209,7 +211,7 @@ class ShareEngine(ClientEngine):
         """
         parts, config = self.components, self._config
         quick = self._ahead.poll_began(now, parts.fetch.lock_timeout_ms)
-        if not quick or config.share_acquire_mode == "record_limit":
+        if not quick or config.share_acquire_mode == "record_limit" or self.runs.room is not None:
             return False
         if parts.buffer.records >= MAX_POLLS_BUFFERED * config.max_poll_records:
             return True
@@ -223,7 +225,7 @@ class ShareEngine(ClientEngine):
         """
         unreturned = self.unreturned or ()
         for batch in self._batches:
-            if any(batch is each for each in unreturned):
+            if batch.refused or any(batch is each for each in unreturned):
                 continue
             kept = unreached.get(batch.topic_partition)
             batch.set_all(AcknowledgeType.ACCEPT, [o for o in batch.records if o not in kept] if kept else None)
@@ -233,10 +235,12 @@ class ShareEngine(ClientEngine):
 
         Unless `flush` is False, also poll the manager, so that it sends them.
         """
-        taken = [found for batch in self._batches if (found := batch.take()) is not None]
-        until = deadline
-        if until is None:
-            until = self.components.changes.now + self._config.default_api_timeout_ms
+        now = self.components.changes.now
+        for batch in self._batches if self.runs.room is None else ():
+            if batch.refused:
+                batch.set_all(AcknowledgeType.RELEASE)
+        taken = [each for batch in self._batches for each in batch.take(now)]
+        until = now + self._config.default_api_timeout_ms if deadline is None else deadline
         for each in taken:
             each.deadline, each.commit = until, commit
             if commit is not None:
@@ -262,23 +266,34 @@ class ShareEngine(ClientEngine):
 
         While records are being renewed, no others are acquired: the poll returns the renewed ones.
         """
-        parts = self.components
-        if self._has_renewals:
+        if not self._fetches:
             records = self._take_renewed(taken, now)
-            if records is not None or self._has_renewals:
+            if records is not None or not self._fetches:
                 return records
-        error = parts.collector.take_error()
-        if error is not None:
-            raise error
+        self._raise_collected()
         found = self._next_fetch(taken, now)
         if found is None:
-            parts.fetch.want_records()
+            self.runs.want_records()
             self._send_gaps()
         return found
 
     @property
-    def _has_renewals(self) -> bool:
-        return bool(self._batches) and any(batch.has_renewals for batch in self._batches)
+    def _fetches(self) -> bool:
+        """True if a poll acquires records. It does not while it has to return renewed ones."""
+        return self.runs.room is not None or not any(batch.has_renewals for batch in self._batches)
+
+    def _raise_collected(self) -> None:
+        """Raise the error of the record or batch after those that the last poll has returned, if there is one.
+
+        If it is of a deserializer, the user may acknowledge the record from now on.
+        """
+        collector = self.components.collector
+        refused = collector.take_refused()
+        if refused is not None:
+            self._batches.append(refused)
+        error = collector.take_error()
+        if error is not None:
+            raise error
 
     def _take_renewed(self, taken: list[AcquiredBatch], now: float) -> ConsumerRecords | None:
         """Returns the renewed records, or None if there are none yet."""
@@ -330,9 +345,8 @@ class ShareEngine(ClientEngine):
             with parts.changing():
                 following = self._next_fetch(taken, parts.changes.now)
         self._send_gaps()
-        error = parts.collector.take_error() if not count else None
-        if error is not None:
-            raise error
+        if not count:
+            self._raise_collected()
         return ConsumerRecords.from_runs([batch.returned() for batch in taken if batch.records]) if count else None
 
     def _send_gaps(self) -> None:
@@ -347,20 +361,31 @@ class ShareEngine(ClientEngine):
 
     def acknowledge(self, record: ConsumerRecord, kind: AcknowledgeType) -> None:
         """Set the acknowledgement of a record of the last polls. The next poll or commit sends it."""
+        self._check_explicit()
         tp, offset = record.topic_partition, record.offset
+        batches = [batch for batch in self._batches if batch.topic_partition == tp]
+        for batch in [b for b in batches if b.contains(record)] or batches:
+            if batch.acknowledge(offset, kind):
+                return
+        raise _not_acquired(tp, offset)
+
+    def _check_explicit(self) -> None:
         if not self.explicit:
             raise StateError(
                 "acknowledging single records needs share_acknowledgement_mode='explicit'; in implicit mode the next"
                 " poll or commit accepts all records of the last poll"
             )
-        batches = [batch for batch in self._batches if batch.topic_partition == tp]
-        for batch in [b for b in batches if b.contains(record)] or batches:
-            if batch.acknowledge(offset, kind):
+
+    def acknowledge_offset(self, tp: TopicPartition, offset: int, kind: AcknowledgeType) -> None:
+        """Set the acknowledgement of a record of the last polls, or of one that a deserializer has refused."""
+        self._check_explicit()
+        for batch in reversed(self._batches):
+            if batch.topic_partition == tp and offset in batch.records:
+                if batch.refused and kind is AcknowledgeType.RENEW:
+                    raise StateError("a record that a deserializer has refused cannot be renewed: no poll returns it")
+                batch.acknowledge(offset, kind)
                 return
-        raise StateError(
-            f"the record at offset {offset} of {tp} cannot be acknowledged: it was acknowledged and sent before, or it"
-            " is not of the last poll of this consumer"
-        )
+        raise _not_acquired(tp, offset)
 
     def commit(self, timer: Timer, unreached: Unreached) -> Operation[dict[TopicPartition, KafkaError | None]]:
         """Send all acknowledgements, and wait for the results. Returns the error of each partition, or None.
@@ -519,6 +544,13 @@ class ShareEngine(ClientEngine):
         with self.components.lock:
             self._polls.settle()
             return self.components.metrics.snapshot(self._clock.now())
+
+
+def _not_acquired(tp: TopicPartition, offset: int) -> StateError:
+    return StateError(
+        f"the record at offset {offset} of {tp} cannot be acknowledged: it was acknowledged and sent before, or it is"
+        " not of the last poll of this consumer"
+    )
 
 
 def _as_records(groups: Iterable[list[ShareRecord]]) -> ConsumerRecords:

@@ -20,7 +20,13 @@ from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest, timed_
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.progress import Progress
 from kconsumer.schema import SHARE_ACKNOWLEDGE, SHARE_FETCH
-from kconsumer.share.acknowledgements import ALWAYS, LockTime, PartitionAcknowledgements
+from kconsumer.share.acknowledgements import (
+    ALWAYS,
+    LockTime,
+    PartitionAcknowledgements,
+    RequestKind,
+    is_refusal,
+)
 from kconsumer.share.buffer import ShareBuffer
 from kconsumer.share.fetch_ahead import POLLS_AHEAD
 from kconsumer.share.member import ShareMember
@@ -54,12 +60,21 @@ class BrokerState:
     def may_piggyback(self, wanted: Wanted) -> bool:
         """Returns True if a fetch of the `wanted` partitions may carry the unsent acknowledgements.
 
-        It may not if a commit waits for one of them, or if one of them is a renewal or of another partition.
+        It may not if a commit waits for one of them, or if one of them may be refused or is of another partition.
         """
         for each in self.unsent:
-            if each.commit is not None or each.renews or each.batch.partition not in wanted:
+            ordinary = each.kind is RequestKind.ORDINARY
+            if each.commit is not None or not ordinary or each.batch.partition not in wanted:
                 return False
         return True
+
+    def take_unsent(self) -> list[PartitionAcknowledgements]:
+        """Returns the first of the unsent acknowledgements, up to one of another kind. They count as sent now."""
+        count = 0
+        while count < len(self.unsent) and self.unsent[count].kind is self.unsent[0].kind:
+            count += 1
+        taken, self.unsent = self.unsent[:count], self.unsent[count:]
+        return taken
 
 
 class ShareManager:
@@ -90,12 +105,15 @@ class ShareManager:
         self._leaders: dict[int, Wanted] = {}  # the partitions to fetch, by the node id of their leader
         self._leaders_version: tuple[int, int] | None = None  # of the assignment and the metadata that it is for
         self._wants_records = False
+        self._limit: int | None = None  # acquire at most this number of records; None: as the configuration says
+        self._max_wait_limit_ms = FOREVER  # a broker may wait for records no longer than this
         self._ahead = False  # one more fetch may be sent when the poll has its records
         self._last_fetched = -1  # the broker of the last fetch; record_limit fetches from one broker at a time
         self._empty_responses = 0  # the number of fetches since the last one that has acquired records
         self._rotation = 1  # the number of brokers that are fetched from in turn
         self._error: KafkaError | None = None
         self.progress = Progress(f"share group {member.group_id!r}", "records or acknowledgements")
+        self.renewals_refused = False  # the group does not allow renewals
         self.ordinary_responses = 0  # the number of ShareFetch responses without any error
 
     # --- what the engine calls -------------------------------------------------------------------------------------
@@ -139,9 +157,18 @@ class ShareManager:
         error, self._error = self._error, None
         return error
 
-    def want_records(self) -> None:
-        """Acquire records, until a response contains some."""
+    def want_records(self, limit: int | None = None, max_wait_ms: float = FOREVER) -> None:
+        """Acquire records, until a response contains some.
+
+        With `limit`, acquires at most this number of records in place of about `max_poll_records`. A broker waits for
+        records no longer than `max_wait_ms`.
+        """
         self._wants_records = True
+        self._limit, self._max_wait_limit_ms = limit, max_wait_ms
+
+    def want_no_records(self) -> None:
+        """Acquire no more records, until `want_records` is called."""
+        self._wants_records = self._ahead = False
 
     def fetch_ahead(self) -> None:
         """Acquire records once more when the running poll has its own, for several polls.
@@ -184,7 +211,7 @@ class ShareManager:
                 continue
             if broker.closing:
                 if broker.session.open:
-                    requests.append(self._acknowledge_request(broker, CLOSING_EPOCH))
+                    requests.append(self._last_request(broker))
                     continue
                 broker.closing = False
                 self._fail(broker, error_for(Errors.SHARE_SESSION_NOT_FOUND, "acknowledging records"), now)
@@ -210,7 +237,7 @@ class ShareManager:
         if version != self._leaders_version:
             self._leaders_version = version if self._find_leaders() else None
         wanted = self._leaders
-        if self._config.share_acquire_mode == "record_limit" and wanted:
+        if self._exact and wanted:
             self._rotation = len(wanted)
             chosen = self._one_broker(sorted(wanted))
             wanted = {} if chosen is None else {chosen: wanted[chosen]}
@@ -227,6 +254,11 @@ class ShareManager:
             else:
                 self._leaders.setdefault(leader.id, {})[TopicIdPartition(topic_id, tp.partition)] = tp
         return complete
+
+    @property
+    def _exact(self) -> bool:
+        """True if a fetch must not acquire more records than its limit."""
+        return self._limit is not None or self._config.share_acquire_mode == "record_limit"
 
     def _one_broker(self, nodes: list[int]) -> int | None:
         """Returns the broker that follows the last one, or None while a fetch is in flight.
@@ -246,9 +278,9 @@ class ShareManager:
         """
         if not self._wants_records:
             return 0
-        if self._config.share_acquire_mode == "record_limit" and self._empty_responses < self._rotation > 1:
+        if self._exact and self._empty_responses < self._rotation > 1:
             return 0
-        return self._config.fetch_max_wait_ms
+        return int(min(self._config.fetch_max_wait_ms, self._max_wait_limit_ms))
 
     def _broker(self, node_id: int) -> BrokerState:
         found = self._brokers.get(node_id)
@@ -280,7 +312,15 @@ class ShareManager:
         acknowledgements, broker.unsent = broker.unsent, []
         added, forgotten = session.changes(wanted)
         message = fetch_request(
-            self._config, self._member, session.epoch, added, forgotten, acknowledgements, max_wait_ms, polls
+            self._config,
+            self._member,
+            session.epoch,
+            added,
+            forgotten,
+            acknowledgements,
+            max_wait_ms,
+            polls,
+            self._limit,
         )
         broker.in_flight = True
         return [
@@ -292,8 +332,13 @@ class ShareManager:
             )
         ]
 
+    def _last_request(self, broker: BrokerState) -> UnsentRequest:
+        """Returns the request that ends a session, or one that must be sent before it."""
+        kinds = {each.kind for each in broker.unsent}
+        return self._acknowledge_request(broker, CLOSING_EPOCH if len(kinds) <= 1 else broker.session.epoch)
+
     def _acknowledge_request(self, broker: BrokerState, epoch: int) -> UnsentRequest:
-        acknowledgements, broker.unsent = broker.unsent, []
+        acknowledgements = broker.take_unsent()
         message = acknowledge_request(self._member, epoch, acknowledgements)
         broker.in_flight = True
         return UnsentRequest(
@@ -416,8 +461,10 @@ class ShareManager:
     ) -> None:
         if error is not None:
             self._metrics.acknowledgements_failed(len(each.types), now)
+            if each.renews and is_refusal(error) and now < each.deadline:
+                self.renewals_refused = True
         each.complete(error, lock)
-        if self.on_acknowledged is not None and each.offsets:
+        if self.on_acknowledged is not None and each.offsets and not each.internal:
             self.on_acknowledged(each, error)
 
     def __repr__(self) -> str:

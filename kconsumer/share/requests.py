@@ -34,11 +34,14 @@ def fetch_request(
     acknowledgements: Acknowledgements,
     max_wait_ms: int,
     polls: int = 1,
+    limit: int | None = None,
 ) -> ShareFetchRequest:
     """Returns the next request of a share session. It names added, forgotten and acknowledged partitions.
 
-    The broker waits up to `max_wait_ms` for records, and acquires those of about this many `polls`.
+    The broker waits up to `max_wait_ms` for records, and acquires those of about this many `polls`, or with `limit` at
+    most this number of records.
     """
+    poll_records = config.max_poll_records if limit is None else limit
     batches = _by_partition(acknowledgements)
     return ShareFetchRequest(
         group_id=member.group_id,
@@ -47,9 +50,9 @@ def fetch_request(
         max_wait_ms=max_wait_ms,
         min_bytes=config.fetch_min_bytes,
         max_bytes=config.fetch_max_bytes,
-        max_records=polls * config.max_poll_records,
-        batch_size=config.max_poll_records,
-        share_acquire_mode=ACQUIRE_MODES[config.share_acquire_mode],
+        max_records=polls * poll_records,
+        batch_size=poll_records,
+        share_acquire_mode=ACQUIRE_MODES["record_limit" if limit is not None else config.share_acquire_mode],
         topics=[
             ShareFetchTopic(topic_id=topic_id, partitions=[_fetched(row, batches.get(row, ())) for row in rows])
             for topic_id, rows in _by_topic({*added, *batches}).items()

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, get_overloads
 
 import pytest
 
@@ -31,6 +31,7 @@ WRONG: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "max_bytes": (NO_INTEGERS, (0, -1)),
     "columns": ((5, "value"), (["x"], [], [5])),
     "decode": ((5, "value", {"value": 5}), ({"x": 5},)),
+    "partition": (("5", 1.5, None, [1]), (-1, 1 << 31)),
     "partitions": ((5, "t", None, [5], ["t"], [("t", "0")], TP), ([("", 0)], [("t", -1)])),
     "tp": (NO_PARTITION, (("", 0), ("t", -1))),
     "offset": (("5", 1.5, None, [1]), (-1, 1 << 64)),
@@ -54,7 +55,9 @@ WRONG: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
 # Arguments that a method needs besides the one that is wrong.
 VALID: dict[str, Any] = {
     "tp": TP,
+    "partition": 0,
     "offset": 0,
+    "type": 1,
     "partitions": [TP],
     "timestamps": {TP: 0},
     "topic": "t",
@@ -81,33 +84,36 @@ def cluster() -> Iterator[FakeCluster]:
         yield cluster
 
 
-def parameters(kind: type[Any]) -> Iterator[tuple[str, inspect.Parameter]]:
-    """Yield each public method of a class with each of its parameters."""
+def parameters(kind: type[Any]) -> Iterator[tuple[str, inspect.Signature, inspect.Parameter]]:
+    """Yield each public method of a class, by each of its signatures, with each of their parameters."""
     for name, method in inspect.getmembers(kind, callable):
         if name.startswith("_") or name in OTHER:
             continue
-        for parameter in list(inspect.signature(method).parameters.values())[1:]:
-            yield name, parameter
+        for signature in map(inspect.signature, get_overloads(method) or [method]):
+            for parameter in list(signature.parameters.values())[1:]:
+                yield name, signature, parameter
 
 
 def calls(kind: type[Any]) -> Iterator[tuple[str, Callable[[Any], Any], type[Exception]]]:
     """Yield each call with a wrong argument: its text, the call, and the error that it must raise."""
-    for name, parameter in parameters(kind):
+    for name, signature, parameter in parameters(kind):
         types, values = WRONG[parameter.name]
         if parameter.kind is parameter.VAR_POSITIONAL:
             types = tuple(value for value in types if value is not TP)
         for expected, wrong in ((TypeError, types), (ValueError, values)):
             for value in wrong:
-                yield f"{name}({parameter.name}={value!r})", call_with(kind, name, parameter, value), expected
+                yield f"{name}({parameter.name}={value!r})", call_with(name, signature, parameter, value), expected
 
 
-def call_with(kind: type[Any], name: str, parameter: inspect.Parameter, value: Any) -> Callable[[Any], Any]:
+def call_with(
+    name: str, signature: inspect.Signature, parameter: inspect.Parameter, value: Any
+) -> Callable[[Any], Any]:
     """Returns a function that calls the method of a consumer with this value of the parameter."""
     if parameter.kind is parameter.VAR_POSITIONAL:
         positional = value if isinstance(value, list) else [value]
         return lambda consumer: getattr(consumer, name)(*positional)
-    signature = inspect.signature(getattr(kind, name)).parameters.values()
-    needed = {p.name: VALID.get(p.name) for p in signature if p.default is p.empty and p.name != "self"}
+    others = signature.parameters.values()
+    needed = {p.name: VALID.get(p.name) for p in others if p.default is p.empty and p.name != "self"}
     return lambda consumer: getattr(consumer, name)(**needed | {parameter.name: value})
 
 

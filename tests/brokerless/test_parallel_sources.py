@@ -58,7 +58,7 @@ def committed(cluster: FakeCluster) -> int:
 def acknowledged(cluster: FakeCluster) -> int:
     """Returns the number of records that no member of the share group receives again."""
     offsets = groups.offsets("shared", bootstrap_servers=cluster.bootstrap_servers).values()
-    return RECORDS - sum(offset.lag or 0 for offset in offsets)
+    return sum((offset.end or 0) - offset.lag for offset in offsets if offset.lag is not None)
 
 
 class Calls(Counter[bytes]):

@@ -234,6 +234,26 @@ def test_a_record_that_cannot_be_deserialized(kafka: Kafka, topic_name: str, mak
         poll_records(consumer, 1)
     assert b"x" == caught.value.value
     assert [2] == [record.value for record in poll_records(consumer, 1)]
+    with pytest.raises(RecordDeserializationError, match="at offset 1"):
+        poll_records(consumer, 1)
+
+
+def test_a_record_that_cannot_be_deserialized_is_rejected(
+    kafka: Kafka, topic_name: str, make_consumer: MakeConsumer
+) -> None:
+    """The program can acknowledge it by its offset. No member receives it again."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"0", b"x", b"2"])
+    consumer = make_consumer(value_deserializer=int, share_acknowledgement_mode="explicit")
+    (record,) = poll_records(consumer, 1)
+    record.ack()
+    with pytest.raises(RecordDeserializationError, match="at offset 1"):
+        poll_records(consumer, 1)
+    consumer.acknowledge(topic_name, 0, 1, AcknowledgeType.REJECT)
+    (record,) = poll_records(consumer, 1)
+    record.ack()
+    assert [None] == list(consumer.commit().values())
+    assert not consumer.poll(1.0)
 
 
 def test_unsubscribe(kafka: Kafka, topic_name: str, make_consumer: MakeConsumer) -> None:

@@ -34,7 +34,7 @@ MUTATIONS = [
         "A poll returns records whose lock had expired before they were renewed.",
         "share.acknowledgements",
         "AcquiredBatch.renewals_done",
-        "and in_time:",
+        "and lock.since < self.locked_until(offset):",
         "and lock:",
     ),
     Mutation(

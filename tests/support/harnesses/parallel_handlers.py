@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from kconsumer import ConsumerRecord
+from kconsumer import ConsumerRecord, ShareRecord
 
 
 def handle_nothing(record: ConsumerRecord) -> None:
@@ -30,3 +30,9 @@ def die(record: ConsumerRecord) -> None:
     """Kill this process at each attempt of one record."""
     if record.value == b"55":
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def require_first_delivery(record: ConsumerRecord) -> None:
+    """Fail for a record that the share group has delivered before."""
+    assert isinstance(record, ShareRecord)
+    assert record.delivery_count == 1

@@ -223,8 +223,7 @@ class ShareHarness:
     def acknowledge(self, batch: AcquiredBatch, kind: int = 1, commit: Commit | None = None) -> None:
         """Acknowledge all records of a batch that have no acknowledgement, and pass them to the manager."""
         batch.set_all(kind)
-        taken = batch.take()
-        assert taken is not None
+        (taken,) = batch.take()
         taken.commit = commit
         if commit is not None:
             commit.add(taken.topic_partition)

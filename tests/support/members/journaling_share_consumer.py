@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
-from kconsumer import AcknowledgeType, ConsumerRecord, ShareConsumer, TopicPartition
+from kconsumer import AcknowledgeType, ShareConsumer, TopicPartition
 from kconsumer.errors import KafkaError
 from support.harnesses.parallel_journal import Journal
 
@@ -25,7 +25,7 @@ class JournalingShareConsumer(ShareConsumer):
         self._sent: dict[tuple[int, int], deque[AcknowledgeType]] = defaultdict(deque)
         logging.getLogger("kconsumer.parallel.acquired_records").addFilter(self._on_log)
 
-    def acknowledge(self, record: ConsumerRecord, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:  # noqa: A002
+    def acknowledge(self, record: Any, type: Any = AcknowledgeType.ACCEPT) -> None:  # type: ignore[override]  # noqa: A002
         """Acknowledge a record, and remember how."""
         super().acknowledge(record, type)
         self._sent[record.partition, record.offset].append(type)

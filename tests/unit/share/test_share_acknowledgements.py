@@ -7,11 +7,13 @@ import random
 import pytest
 
 from kconsumer._core.share_record import ShareRecord
-from kconsumer.errors import CorruptRecordError, KafkaError, RecordDeserializationError, StateError
+from kconsumer.error_codes import Errors
+from kconsumer.errors import CorruptRecordError, KafkaError, RecordDeserializationError, StateError, error_for
 from kconsumer.share.acknowledgements import (
     AcquiredBatch,
     Commit,
     LockTime,
+    RequestKind,
     check_acknowledged,
     merged_batches,
     to_batches,
@@ -78,8 +80,7 @@ def test_offsets_without_a_record_are_gaps() -> None:
     batch = share.collect()
     assert ([0, 1, 5], {2: 0, 3: 0, 4: 0, 6: 0}) == (list(batch.records), batch.types)
     batch.set_all(ACCEPT)
-    taken = batch.take()
-    assert taken is not None
+    (taken,) = batch.take()
     assert frozenset({0, 1, 5}) == taken.offsets
 
 
@@ -92,17 +93,22 @@ def test_control_records_are_gaps() -> None:
     assert ([0, 1], {2: 0}) == (list(batch.records), batch.types)
 
 
-def test_a_record_that_cannot_be_deserialized_is_released() -> None:
-    """The records before it are returned, it is released, the error follows, and the rest is returned after that."""
+def test_a_record_that_cannot_be_deserialized() -> None:
+    """The records before it are returned, the error follows with the record's bytes, and after that the rest."""
     share = ShareHarness(value_deserializer=lambda data: int(data))
     values = [b"0", b"1", b"x", b"3"]
     share.buffer.add(completed(build_batch([Rec(value=value) for value in values]), [(0, 3, 1)]))
     batch = share.collect()
-    assert ([0, 1], {2: RELEASE}) == ([record.value for record in batch.returned()], batch.types)
-    error = share.collector.take_error()
+    assert ([0, 1], {}) == ([record.value for record in batch.returned()], batch.types)
+    refused, error = share.collector.take_refused(), share.collector.take_error()
     assert isinstance(error, RecordDeserializationError)
     assert (2, b"x") == (error.offset, error.value)
-    assert "the record was released" in str(error)
+    assert "the next poll releases the record" in str(error)
+    assert refused is not None
+    assert (True, [(2, b"x", 1)]) == (
+        refused.refused,
+        [(record.offset, record.value, record.delivery_count) for record in refused.records.values() if record],
+    )
     rest = share.collect()
     assert ([3], {}) == ([record.value for record in rest.returned()], rest.types)
     assert not share.buffer.has_data()
@@ -126,8 +132,7 @@ def test_a_whole_run_is_acknowledged_without_an_entry_for_each_offset() -> None:
     batch.set_all(ACCEPT)
     assert isinstance(batch.types, UniformOffsets)
     assert batch.acknowledge(2, REJECT)
-    taken = batch.take()
-    assert taken is not None
+    (taken,) = batch.take()
     assert ([(0, 3, [1, 1, 3, 1])], True) == ([tuple(row) for row in to_batches(taken.types)], batch.done)
 
 
@@ -137,12 +142,10 @@ def test_a_part_of_a_run_stays_unacknowledged() -> None:
     share.buffer.add(completed(build_batch([Rec()] * 4), [(0, 3, 1)]))
     batch = share.collect()
     batch.set_all(ACCEPT, [0, 1])
-    first = batch.take()
-    assert first is not None
+    (first,) = batch.take()
     assert ({0: 1, 1: 1}, [2, 3]) == (first.types, batch.unacknowledged())
     batch.set_all(RELEASE)
-    second = batch.take()
-    assert second is not None
+    (second,) = batch.take()
     assert ({2: 2, 3: 2}, True) == (second.types, batch.done)
 
 
@@ -165,11 +168,21 @@ def test_records_of_a_part_of_a_batch() -> None:
 
 
 def test_the_first_record_cannot_be_deserialized() -> None:
-    """The batch has no record then, but an acknowledgement to send."""
+    """The batch has no record then, and the refused record is apart."""
     share = ShareHarness(value_deserializer=lambda data: int(data))
     share.buffer.add(completed(build_batch([Rec(value=b"x")]), [(0, 0, 1)]))
     batch = share.collect()
-    assert ({}, {0: RELEASE}, False) == (batch.records, batch.types, share.buffer.has_data())
+    refused = share.collector.take_refused()
+    assert refused is not None
+    assert ([0], {}, {}, False) == (list(refused.records), batch.records, batch.types, share.buffer.has_data())
+
+
+def test_a_refused_record_of_another_member() -> None:
+    """A record between two acquired ranges that a deserializer refuses is neither an error nor acknowledged."""
+    share = ShareHarness(value_deserializer=lambda data: int(data))
+    share.buffer.add(completed(build_batch([Rec(value=v) for v in (b"0", b"x", b"2")]), [(0, 0, 1), (2, 2, 1)]))
+    found = [record.value for batch in (share.collect(), share.collect()) for record in batch.returned()]
+    assert ([0, 2], None, None) == (found, share.collector.take_error(), share.collector.take_refused())
 
 
 def test_a_deserializer_that_ends_the_program() -> None:
@@ -206,11 +219,10 @@ def test_explicit_acknowledgements() -> None:
     assert batch.acknowledge(0, REJECT)
     assert not batch.acknowledge(7, ACCEPT)
     assert [1, 2] == batch.unacknowledged()
-    taken = batch.take()
-    assert taken is not None
+    (taken,) = batch.take()
     assert {0: REJECT} == taken.types
     assert not batch.acknowledge(0, ACCEPT)
-    assert batch.take() is None
+    assert [] == batch.take()
     assert not batch.done
 
 
@@ -244,9 +256,10 @@ def test_renewals() -> None:
     batch.acknowledge(0, RENEW)
     batch.acknowledge(1, RENEW)
     batch.acknowledge(2, ACCEPT)
-    taken = batch.take()
-    assert taken is not None
-    assert (True, True, []) == (taken.renews, batch.has_renewals, list(batch.take_renewed()))
+    accepted, renewed = batch.take()
+    assert ({2: ACCEPT}, {0: RENEW, 1: RENEW}) == (accepted.types, renewed.types)
+    assert (False, True) == (accepted.renews, renewed.renews)
+    assert (True, []) == (batch.has_renewals, list(batch.take_renewed()))
     batch.renewals_done([0], None)
     batch.renewals_done([1], KafkaError("expired"))
     assert [0] == [record.offset for record in batch.take_renewed()]
@@ -265,6 +278,44 @@ def test_an_expired_renewal() -> None:
     assert batch.has_renewals
     batch.drop_expired(30_000.0)
     assert batch.done
+
+
+def test_renewals_of_a_run() -> None:
+    """Locks are renewed only when they end soon, once, and their records can be acknowledged meanwhile."""
+    share = ShareHarness(share_acknowledgement_mode="explicit")
+    share.buffer.add(completed(build_batch([Rec()] * 3), [(0, 2, 1)]))
+    fetch = share.buffer.pop(500)
+    batch = AcquiredBatch(1, fetch.partition, fetch.topic_partition, locked_until=30_000.0)
+    share.collector.collect(fetch, batch, share.now)
+    batch.acknowledge(0, ACCEPT)
+    assert (None, 20_000.0) == (batch.take_renewals(19_999.0, 10_000.0), batch.next_renewal(10_000.0))
+    renewals = batch.take_renewals(20_000.0, 10_000.0)
+    assert renewals is not None
+    assert ({1: RENEW, 2: RENEW}, RequestKind.RENEWAL) == (renewals.types, renewals.kind)
+    assert batch.take_renewals(20_000.0, 10_000.0) is None
+    assert batch.acknowledge(1, ACCEPT)
+    renewals.complete(None, LockTime(20_000.0, 50_000.0))
+    assert ([2], 40_000.0) == (batch.unacknowledged(), batch.next_renewal(10_000.0))
+
+
+def test_a_refused_renewal_is_not_repeated() -> None:
+    """After INVALID_RECORD_STATE the lock still lasts; after another error, such as of a session, it does not."""
+    for code, kind in ((Errors.INVALID_RECORD_STATE, RequestKind.ORDINARY), (122, RequestKind.LATE)):
+        batch = AcquiredBatch(1, TopicIdPartition(b"t" * 16, 0), TP, locked_until=100.0)
+        batch.add_records({0: object()})  # type: ignore[dict-item]
+        renewals = batch.take_renewals(70.0, 40.0)
+        assert renewals is not None
+        renewals.complete(error_for(code, "renewing"))
+        batch.acknowledge(0, ACCEPT)
+        assert [kind] == [each.kind for each in batch.take(71.0)]
+
+
+def test_late_acknowledgements_go_apart() -> None:
+    """Those of records whose locks may have expired are not sent with others."""
+    batch = AcquiredBatch(1, TopicIdPartition(b"t" * 16, 0), TP, locked_until=100.0)
+    batch.add_records({0: object()})  # type: ignore[dict-item]
+    batch.acknowledge(0, ACCEPT)
+    assert [RequestKind.LATE] == [each.kind for each in batch.take(100.0)]
 
 
 def test_a_late_renewal() -> None:

@@ -271,14 +271,75 @@ def test_renewals_go_alone() -> None:
     share = ShareHarness(share_acknowledgement_mode="explicit", assigned=[0])
     (batch,) = share.fetched(p0=[(0, 0)])
     batch.acknowledge(0, AcknowledgeType.RENEW)
-    taken = batch.take()
-    assert taken is not None
-    share.manager.acknowledge([taken])
+    share.manager.acknowledge(batch.take())
     share.manager.want_records()
     request = share.request()
     assert ("ShareAcknowledge", True, 2) == (request.api.name, request.message.is_renew_ack, request.min_version)
     share.confirm(request)
     assert [0] == [record.offset for record in batch.take_renewed()]
+
+
+def test_acknowledgements_that_may_be_refused_go_alone() -> None:
+    """Renewals are sent neither with acknowledgements before them nor with those after them."""
+    share = ShareHarness(share_acknowledgement_mode="explicit", assigned=[0])
+    (batch,) = share.fetched(p0=[(0, 2)])
+    for offset, kind in ((0, AcknowledgeType.ACCEPT), (1, AcknowledgeType.RENEW), (2, AcknowledgeType.ACCEPT)):
+        batch.acknowledge(offset, kind)
+        share.manager.acknowledge(batch.take())
+    sent = []
+    for _ in range(3):
+        request = share.request()
+        sent.append((request.message.is_renew_ack, acknowledged(request)[0]))
+        share.confirm(request)
+    assert [(False, [(0, 0, [1])]), (True, [(1, 1, [4])]), (False, [(2, 2, [1])])] == sent
+    assert ["", "", ""] == failed(share)
+
+
+def test_a_session_ends_after_what_must_go_alone() -> None:
+    """The last request of a session has acknowledgements of one kind. Others are sent before it."""
+    share = ShareHarness(share_acknowledgement_mode="explicit", assigned=[0])
+    (batch,) = share.fetched(p0=[(0, 1)])
+    batch.acknowledge(0, AcknowledgeType.ACCEPT)
+    batch.acknowledge(1, AcknowledgeType.RENEW)
+    share.manager.acknowledge(batch.take())
+    share.manager.close()
+    epochs = []
+    for _ in range(2):
+        request = share.request()
+        epochs.append(request.message.share_session_epoch)
+        share.confirm(request)
+    assert ([1, -1], True) == (epochs, share.manager.sessions_closed)
+
+
+def test_a_group_that_refuses_renewals() -> None:
+    """INVALID_RECORD_STATE for a renewal in time says that the group does not allow any."""
+    share = ShareHarness(share_acknowledgement_mode="explicit", assigned=[0])
+    (batch,) = share.fetched(p0=[(0, 0)])
+    batch.acknowledge(0, AcknowledgeType.RENEW)
+    share.manager.acknowledge(batch.take())
+    assert not share.manager.renewals_refused
+    share.confirm(share.request(), p0=int(Errors.INVALID_RECORD_STATE))
+    assert share.manager.renewals_refused
+
+
+def test_a_limit_for_one_fetch() -> None:
+    """With a limit, at most this number of records is acquired, and a broker waits no longer than is allowed."""
+    share = ShareHarness(assigned=[0], max_poll_records=500, fetch_max_wait_ms=400)
+    share.manager.want_records(3, 100.0)
+    request = share.request()
+    message = request.message
+    assert (3, 3, 100, 1) == (
+        message.max_records,
+        message.batch_size,
+        message.max_wait_ms,
+        message.share_acquire_mode,
+    )
+    share.acquire(request)
+    share.manager.want_no_records()
+    assert {} == share.requests()
+    share.manager.want_records()
+    message = share.request().message
+    assert (500, 400, 0) == (message.max_records, message.max_wait_ms, message.share_acquire_mode)
 
 
 def test_acknowledgements_go_to_the_broker_that_delivered() -> None:
