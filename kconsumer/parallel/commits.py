@@ -28,6 +28,7 @@ class Commits:
         self.committed: dict[TopicPartition, int] = {}  # the last committed offsets, for the summary
         self.error: KafkaError | None = None  # an error that no later commit can repair
         self.limit = MAX_METADATA_BYTES  # characters of metadata, as far as the broker has refused no shorter ones
+        self.longest = 0  # characters of metadata in the last commit
         self._acknowledged: dict[TopicPartition, OffsetAndMetadata] = {}  # of partitions that are assigned
         self._in_flight: dict[TopicPartition, OffsetAndMetadata] | None = None  # the periodic commit
 
@@ -69,6 +70,7 @@ class Commits:
         self._acknowledge(offsets)
 
     def _acknowledge(self, offsets: Offsets) -> None:
+        self.longest = max((len(offset.metadata) for offset in offsets.values()), default=0)
         self._acknowledged.update(offsets)
         self.committed.update((tp, offset.offset) for tp, offset in offsets.items())
 

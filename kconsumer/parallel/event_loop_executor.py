@@ -92,6 +92,7 @@ class EventLoopExecutor:
     def _on_done(self, worker: Worker, coroutine: asyncio.Task[None]) -> None:
         # Not in a `finally` of `_process`: the garbage collector runs that, in any thread, after the loop was closed.
         self._tasks.discard(coroutine)
+        worker.took(1, self._now() - worker.taken_at)
         self._queue.rest(worker)
         self._free.append(worker)
         self._start_tasks()

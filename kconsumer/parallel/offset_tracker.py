@@ -111,7 +111,7 @@ class OffsetTracker:
         So it is whatever the order in which they finish. The further records are expected to be as dense as these. A
         partition without unfinished records always fits.
         """
-        first = self._first_unfinished()
+        first = self.first_unfinished()
         if first is None:
             return True
         offset, number = first
@@ -132,7 +132,8 @@ class OffsetTracker:
             length, following = length + 1, number + 1
         return ranges + (length + 1) // 2
 
-    def _first_unfinished(self) -> tuple[int, int] | None:
+    def first_unfinished(self) -> tuple[int, int] | None:
+        """Returns the offset and the number of the first unfinished record, or None."""
         while True:
             try:
                 offset = next(iter(self.unfinished), None)

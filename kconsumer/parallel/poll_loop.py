@@ -57,6 +57,7 @@ class PollLoop:
             self._source.pause_all()
             yield from self._poll(0.0, more)
         if self._state.commit_due():
+            self._state.update_metrics()
             self._state.start_commit()
         self._check_idle()
 

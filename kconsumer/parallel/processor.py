@@ -16,6 +16,7 @@ from kconsumer.parallel.run_state import RunState
 from kconsumer.parallel.runs import registered
 from kconsumer.parallel.settings import Handler, RunOptions, Settings, Summary
 from kconsumer.parallel.stop_signals import StopSignals
+from kconsumer.types import MetricName
 
 
 class ProcessorBase:
@@ -71,6 +72,14 @@ class ProcessorBase:
         """Start records again, after `pause`. Any thread may call this."""
         self._state.queue.resume()
 
+    def metrics(self) -> dict[MetricName, float]:
+        """Returns the metrics of this run, which are among those of its consumer. Any thread may call this.
+
+        There are none before the run begins.
+        """
+        metrics = self._state.metrics
+        return {} if metrics is None else metrics.values()
+
     def summary(self) -> Summary:
         """Returns the figures until now. Any thread may call this."""
         return self._state.summary()
@@ -82,6 +91,7 @@ class ProcessorBase:
             if self._started:
                 raise StateError("a Processor runs once: make a new one")
             self._started = True
+            state.publish_metrics()
             try:
                 with StopSignals(state.request_stop):
                     self._executor.start()
@@ -90,6 +100,7 @@ class ProcessorBase:
                 yield from self._abort()
                 raise
             finally:
+                state.update_metrics()
                 self._finish()
         if state.queue.error is not None:
             raise state.queue.error

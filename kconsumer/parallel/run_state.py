@@ -11,6 +11,7 @@ from kconsumer.parallel.commits import Commits, too_long
 from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.flows import Flow
 from kconsumer.parallel.offset_tracker import OffsetTracker
+from kconsumer.parallel.run_metrics import RunMetrics
 from kconsumer.parallel.settings import Settings, Summary
 from kconsumer.parallel.source import Source
 from kconsumer.parallel.work_queue import WorkQueue
@@ -32,6 +33,7 @@ class RunState:
         self.queue: WorkQueue = self._create_queue(concurrency)
         self.commits = Commits()
         self.trackers: dict[TopicPartition, OffsetTracker] = {}
+        self.metrics: RunMetrics | None = None  # set when the run begins
         self.restored = 0  # records that an earlier run had finished
         self.abandoned = 0  # records whose handlers were not waited for
         self.reason = ""  # why the run ends
@@ -70,6 +72,16 @@ class RunState:
     def commit_timeout_s(self) -> float:
         """How long a commit that is waited for may take."""
         return max(MIN_COMMIT_TIMEOUT_S, self.drain_left_s(self.settings.drain_timeout_s))
+
+    def publish_metrics(self) -> None:
+        """Add the metrics of the run to those of the consumer."""
+        registry = self.consumer._engine.components.metrics
+        self.metrics = RunMetrics(registry, self.clock, self.queue, self.source, self.commits, self.trackers)
+
+    def update_metrics(self) -> None:
+        """Record what has happened, for the metrics."""
+        if self.metrics is not None:
+            self.metrics.update()
 
     def commit_due(self) -> bool:
         """Returns True if a commit interval has passed, and begins the next one."""

@@ -108,6 +108,15 @@ class Scheduler:
         self.runnable += len(due)
         self.ready.extendleft(reversed(due))
 
+    @property
+    def delayed(self) -> int:
+        """The number of tasks that wait for a retry."""
+        return len(self._delayed)
+
+    def delayed_tasks(self) -> list[Task]:
+        """Returns the tasks that wait for a retry."""
+        return [task for _, _, task in self._delayed]
+
     def next_due(self) -> float | None:
         """Returns the time (ms) of the next retry, or None."""
         return self._delayed[0][0] if self._delayed else None

@@ -58,6 +58,8 @@ class ShareRun(ProcessorBase):
             self._idle_since = now
         self._limit.finished(queue.processed + queue.failed, now)
         queue.expire()
+        if self._state.commit_due():
+            self._state.update_metrics()
         next_renewal = self._keep_locks()
         if self._has_room():
             unfinished = self._state.settings.max_in_flight - self._acquired.count

@@ -108,6 +108,11 @@ class Source:
                 self._resume(unblocked)
 
     @property
+    def blocked(self) -> int:
+        """The number of partitions that this run has paused alone."""
+        return len(self._blocked)
+
+    @property
     def all_blocked(self) -> bool:
         """True if all partitions are paused, by this run or by the application."""
         return not set(self._call(self._consumer.assignment)) - set(self._call(self._consumer.paused))

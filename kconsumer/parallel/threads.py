@@ -71,8 +71,10 @@ class ThreadExecutor:
                 count += self._process(worker, task, handler)
             if worker not in self._queue.workers:  # it was replaced
                 return
+            took_ms = self._now() - began
+            worker.took(count, took_ms)
             if not self._single:
-                worker.adapt(count, self._now() - began)
+                worker.adapt(count, took_ms)
 
     def _process(self, worker: Worker, task: Task, handler: Any) -> int:
         """Process a task, and then up to `worker.limit` further records of its shard. Returns how many were started.

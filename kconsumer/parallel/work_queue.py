@@ -34,7 +34,18 @@ def note(error: BaseException, text: str) -> None:
 class Worker:
     """What one worker has taken. Only its own thread appends, but other workers may take records away."""
 
-    __slots__ = ("claim", "current", "done", "limit", "started_at", "taken_at", "tasks")
+    __slots__ = (
+        "busy_ms",
+        "claim",
+        "current",
+        "done",
+        "handled",
+        "limit",
+        "longest_ms",
+        "started_at",
+        "taken_at",
+        "tasks",
+    )
 
     def __init__(self) -> None:
         self.tasks: deque[Task] = deque()  # not started
@@ -47,6 +58,23 @@ class Worker:
         # the task decides how it ends: the worker when the handler returns, or `expire`.
         self.started_at = 0.0
         self.claim: deque[Task] = deque()
+        # For metrics: the records that were handled since the last `take_times`, their time, and that of the slowest.
+        self.handled, self.busy_ms, self.longest_ms = 0, 0.0, 0.0
+
+    def took(self, count: int, took_ms: float) -> None:
+        """Note the time of `count` handlers."""
+        self.handled += count
+        self.busy_ms += took_ms
+        self.longest_ms = max(self.longest_ms, took_ms / max(1, count))
+
+    def take_times(self) -> tuple[float, float]:
+        """Returns the mean and the longest time (ms) of the handlers since the last call.
+
+        A handler that returns at the same time on its thread may be left out.
+        """
+        mean_ms, longest_ms = self.busy_ms / max(1, self.handled), self.longest_ms
+        self.handled, self.busy_ms, self.longest_ms = 0, 0.0, 0.0
+        return mean_ms, longest_ms
 
     def adapt(self, count: int, took_ms: float) -> None:
         """Set the limit for the next batch, after one of `count` records."""
@@ -117,6 +145,25 @@ class WorkQueue:
                 self._room.wait(left / 1000)
             self._awaited = None
             return condition()
+
+    @property
+    def delayed(self) -> int:
+        """The number of records that wait for another attempt."""
+        return self._scheduler.delayed
+
+    def find(self, tracker: OffsetTracker, offset: int) -> tuple[object, str]:
+        """Returns the key of an unfinished record, and what happens to it. The key is None if it is not found."""
+        running = [worker.current for worker in list(self.workers)]
+        with self._lock:
+            for tasks, what in (
+                (running, "its handler has not returned"),
+                (self._scheduler.delayed_tasks(), "it waits for another attempt"),
+                (self._scheduler.ready, "it waits for a worker"),
+            ):
+                for task in tasks:
+                    if task is not None and task[0] is tracker and task[2].offset == offset:
+                        return task[2].key, what
+        return None, "its handler has not started"
 
     @property
     def suspended(self) -> bool:

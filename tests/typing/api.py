@@ -374,6 +374,7 @@ def process_in_parallel(consumer: Consumer) -> None:
     assert_type(parallel.process(shared, work, order="none"), parallel.Summary)
     parallel.ShareProcessor(shared, work, order="none").stop()
     processor = parallel.Processor(consumer, work, executor="processes", on_failure="skip", retry=None)
+    assert_type(processor.metrics(), dict[kconsumer.types.MetricName, float])
     processor.stop()
     handle(f"{processor.summary().processed} {processor.run().reason}")
     parallel.stop()
