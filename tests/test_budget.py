@@ -19,7 +19,7 @@ GENERATED = {"docs/options.md", "docs/design/state-machines.md"}
 BUDGET = {
     "kconsumer/**/*": 85_000,
     "kconsumer/*": 5_400,
-    "kconsumer/_core/**/*": 11_800,
+    "kconsumer/_core/**/*": 11_900,
     "kconsumer/aio/**/*": 2_500,
     "kconsumer/cli/**/*": 3_300,
     "kconsumer/config/**/*": 2_000,
