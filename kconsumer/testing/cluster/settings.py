@@ -40,6 +40,8 @@ class Settings:
     group_share_delivery_count_limit: int = 5
     group_share_partition_max_record_locks: int = 2000
     group_share_max_share_sessions: int = 2000
+    errors_deadletterqueue_topic_name_prefix: str = "dlq."
+    errors_deadletterqueue_auto_create_topics_enable: bool = False
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
     transaction_state_log_num_partitions: int = 50
@@ -85,6 +87,7 @@ TOPIC_DEFAULTS: dict[str, str] = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
     "delete.retention.ms": str(24 * 3600 * 1000),
+    "errors.deadletterqueue.group.enable": "false",
     "index.interval.bytes": "4096",
     "max.message.bytes": str((1 << 20) + 12),
     "message.timestamp.type": "CreateTime",

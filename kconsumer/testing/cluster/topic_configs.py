@@ -16,6 +16,7 @@ TYPES = {
     "compression.lz4.level": INT,
     "compression.type": STRING,
     "compression.zstd.level": INT,
+    "errors.deadletterqueue.group.enable": BOOLEAN,
     "follower.replication.throttled.replicas": LIST,
     "index.interval.bytes": INT,
     "leader.replication.throttled.replicas": LIST,

@@ -65,6 +65,8 @@ GROUP_CONFIGS = {
     "consumer.assignment.interval.ms": GroupConfig("group_consumer_assignment_interval_ms"),
     "consumer.heartbeat.interval.ms": GroupConfig("group_consumer_heartbeat_interval_ms"),
     "consumer.session.timeout.ms": GroupConfig("group_consumer_session_timeout_ms"),
+    "errors.deadletterqueue.copy.record.enable": GroupConfig(default="false", kind=BOOLEAN),
+    "errors.deadletterqueue.topic.name": GroupConfig(default="", kind=STRING),
     "share.assignment.interval.ms": GroupConfig("group_share_assignment_interval_ms"),
     "share.auto.offset.reset": GroupConfig(default="latest", kind=STRING, is_valid=_is_reset),
     "share.delivery.count.limit": GroupConfig("group_share_delivery_count_limit", is_valid=_between(2, 10)),

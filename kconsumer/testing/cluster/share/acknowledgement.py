@@ -19,9 +19,10 @@ from kconsumer.testing.cluster.share.in_flight import (
     InFlightBatch,
     RecordState,
 )
-from kconsumer.testing.cluster.share.partition import Change, SharePartition
+from kconsumer.testing.cluster.share.partition import EXHAUSTED, Change, DeadLetter, SharePartition
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+REJECTED = "Offset rejected by client."
 STATES = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
 
 
@@ -44,6 +45,7 @@ class Acknowledgement:
         self._share, self._member_id, self._now = share, member_id, now
         self._limit = share.setting("delivery.count.limit")
         self._changes: list[Change] = []
+        self._given_up: list[DeadLetter] = []
         self._before: list[RecordState] = []  # the states before the changes
 
     def run(self, batches: list[AckBatch]) -> None:
@@ -56,7 +58,7 @@ class Acknowledgement:
             for (_, _, state), before in zip(self._changes, self._before, strict=True):
                 state.restore(before)
             raise
-        self._share.commit(self._changes)
+        self._share.commit(self._changes, self._given_up, self._now)
 
     def release(self) -> None:
         """Release all records that the member has acquired. Those before the start offset are archived."""
@@ -68,7 +70,7 @@ class Acknowledgement:
             for first, last, state in batch.parts():
                 if state.state == ACQUIRED and state.member_id == self._member_id:
                     self._change(first, last, state, ARCHIVED if last < share.start else AVAILABLE)
-        share.commit(self._changes)
+        share.commit(self._changes, self._given_up, self._now)
 
     def _acknowledge(self, batch: AckBatch) -> None:
         """Acknowledge one batch. Raises GroupError if a record cannot be acknowledged."""
@@ -121,8 +123,11 @@ class Acknowledgement:
             state.deadline = self._share.lock_until(self._now)
         else:
             self._change(first, last, state, STATES[ack_type])
+            if ack_type == REJECT:
+                self._given_up.append(DeadLetter(first, last, state.count, REJECTED))
 
     def _change(self, first: int, last: int, state: RecordState, new: int) -> None:
         self._before.append(state.copy())
         self._changes.append((first, last, state))
-        state.finish(new, self._limit)
+        if state.finish(new, self._limit):
+            self._given_up.append(DeadLetter(first, last, state.count, EXHAUSTED))

@@ -47,10 +47,15 @@ class RecordState:
         self.state, self.member_id, self.deadline = ACQUIRED, member_id, deadline
         self.count += 1
 
-    def finish(self, state: int, limit: int) -> None:
-        """End the acquisition. If the record would become available after `limit` deliveries, archives it instead."""
-        self.state = ARCHIVED if state == AVAILABLE and self.count >= limit else state
+    def finish(self, state: int, limit: int) -> bool:
+        """End the acquisition. If the record would become available after `limit` deliveries, archives it instead.
+
+        Returns True in this case.
+        """
+        exhausted = state == AVAILABLE and self.count >= limit
+        self.state = ARCHIVED if exhausted else state
         self.member_id, self.deadline = NO_MEMBER, None
+        return exhausted
 
 
 class InFlightBatch:

@@ -8,18 +8,31 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kconsumer.testing.cluster.share.in_flight import ACQUIRED, ARCHIVED, AVAILABLE, InFlightBatch, RecordState
 from kconsumer.testing.cluster.share.state_store import StateBatch, StoredState
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.group_configs import GroupConfigs
+    from kconsumer.testing.cluster.share.dead_letters import DeadLetterTopics
     from kconsumer.testing.cluster.timers import Timer, Timers
     from kconsumer.testing.cluster.topic import Partition
 
 #: A part of a batch that has changed: its offsets and its state.
 Change = tuple[int, int, RecordState]
+
+
+EXHAUSTED = "Offset delivery count exceeded the threshold."
+
+
+class DeadLetter(NamedTuple):
+    """Consecutive records that the group has given up, and why."""
+
+    first: int
+    last: int
+    deliveries: int
+    message: str
 
 
 class SharePartition:
@@ -37,6 +50,7 @@ class SharePartition:
         start: int,
         configs: GroupConfigs,
         timers: Timers,
+        dead_letters: DeadLetterTopics,
     ) -> None:
         self.group_id, self.partition, self.stored = group_id, partition, stored
         self.leader_epoch = partition.leader_epoch
@@ -45,7 +59,7 @@ class SharePartition:
         #: The end offset and the first unknown offset of stored state with gaps: the records in the gaps were acquired
         #: from the last leader, and must be fetched again. None: there are no gaps, or all were fetched.
         self.gap: tuple[int, int] | None = None
-        self._configs, self._timers = configs, timers
+        self._configs, self._timers, self._dead_letters = configs, timers, dead_letters
         self._lock_timer: Timer | None = None
         self._listeners: dict[Callable[[], None], None] = {}
         self._load(stored.batches())
@@ -144,10 +158,12 @@ class SharePartition:
 
     # --- changes ---
 
-    def commit(self, changes: list[Change]) -> None:
-        """Store changes, move the start offset, and notify waiting fetches."""
+    def commit(self, changes: list[Change], given_up: list[DeadLetter], now: float) -> None:
+        """Store changes, move the start offset, notify waiting fetches, and write dead letters."""
         if not changes:
             return
+        if given_up:
+            self._dead_letters.write(self, given_up, now)
         rows = [StateBatch(first, last, state.state, state.count) for first, last, state in changes]
         self.stored.write(self.start, self._complete(), rows)
         self.advance_start()
@@ -228,6 +244,7 @@ class SharePartition:
     def _expire(self, now: float) -> None:
         """Release the records whose locks have expired. Those before the start offset are archived."""
         changes: list[Change] = []
+        given_up: list[DeadLetter] = []
         limit = self.setting("delivery.count.limit")
         for batch in self.batches:
             expired = batch.offsets is None and _has_expired(batch.state, now)
@@ -235,14 +252,15 @@ class SharePartition:
                 batch.split()
             for first, last, state in batch.parts():
                 if _has_expired(state, now):
-                    state.finish(ARCHIVED if last < self.start else AVAILABLE, limit)
+                    if state.finish(ARCHIVED if last < self.start else AVAILABLE, limit):
+                        given_up.append(DeadLetter(first, last, state.count, EXHAUSTED))
                     changes.append((first, last, state))
         deadlines = [
             state.deadline for batch in self.batches for _, _, state in batch.parts() if state.deadline is not None
         ]
         if deadlines:
             self._start_timer(min(deadlines))
-        self.commit(changes)
+        self.commit(changes, given_up, now)
 
     # --- loading ---
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kconsumer.error_codes import Errors
 from kconsumer.testing.cluster.fetch_reads import PartitionError
 from kconsumer.testing.cluster.groups.group_configs import RESET_BY_DURATION, duration_ms
+from kconsumer.testing.cluster.share.dead_letters import DeadLetterTopics
 from kconsumer.testing.cluster.share.partition import SharePartition
 from kconsumer.testing.cluster.share.state_store import UNINITIALIZED, StateStore
 from kconsumer.testing.cluster.topic import Partition
@@ -24,6 +25,7 @@ class SharePartitions:
 
     def __init__(self, cluster: Cluster) -> None:
         self.store = StateStore()
+        self._dead_letters = DeadLetterTopics(cluster)
         self._cluster = cluster
         self._known: dict[tuple[str, bytes, int], SharePartition] = {}
 
@@ -71,7 +73,8 @@ class SharePartitions:
             if start == UNINITIALIZED:
                 start = self._reset(group_id, partition, broker, now)
             cluster = self._cluster
-            share = SharePartition(group_id, partition, stored, start, cluster.groups.configs, cluster.timers)
+            configs, timers = cluster.groups.configs, cluster.timers
+            share = SharePartition(group_id, partition, stored, start, configs, timers, self._dead_letters)
             self._known[group_id, topic_id, index] = share
         return share
 
