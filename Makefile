@@ -13,9 +13,8 @@ STAMPS := $(VENV)/stamps
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Empty counts as not set: hundreds of processes share compiled Python files, where each would compile its own.
 export PYTHONDONTWRITEBYTECODE :=
-export DIST_EXTRA_CONFIG := $(CURDIR)/tools/parallel-build.cfg
 
-CORE := $(wildcard kconsumer/_core/*.pyx kconsumer/_core/*.pxd kconsumer/_core/*.h)
+CORE := $(wildcard $(foreach kind,pyx pxd h,kconsumer/_core/*.$(kind) kconsumer/_core/*/*.$(kind)))
 # Everything under tests/ that needs no broker and is not fast enough, or not often enough of interest, for `check`.
 # Tests with the mark `long` run every night (tests/support/nightly.py).
 # What takes long for one test comes first.

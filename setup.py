@@ -51,11 +51,20 @@ DIRECTIVES = {
     "linetrace": KIND == "trace",
 }
 
-# One extension per .pyx; code is shared through .pxd files only.
+# One extension per .pyx of this folder; each includes the parts in the folder of its name.
+CORE = Path("kconsumer/_core")
 EXTENSIONS = [
-    Extension(f"kconsumer._core.{path.stem}", [path.as_posix()], **KINDS[KIND])
-    for path in sorted(Path("kconsumer/_core").glob("*.pyx"))
+    Extension(f"kconsumer._core.{path.stem}", [path.as_posix()], **KINDS[KIND]) for path in sorted(CORE.glob("*.pyx"))
 ]
+
+
+def remove_stale() -> None:
+    """Remove what earlier builds in this folder made of modules that do not exist any more: it could be imported."""
+    modules = {path.stem for path in CORE.glob("*.pyx")}
+    for path in CORE.iterdir():
+        if path.suffix in (".so", ".pyd", ".c") and path.name.partition(".")[0] not in modules:
+            path.unlink()
+
 
 # The address of the repository is a fact of the workflow that builds a release, so no page of another one is linked.
 REPOSITORY = os.environ.get("KCONSUMER_REPOSITORY", "")
@@ -67,7 +76,10 @@ PAGES = {
     "Security": "/security/policy",
 }
 
-setup(
-    ext_modules=cythonize(EXTENSIONS, compiler_directives=DIRECTIVES),
-    project_urls={name: REPOSITORY + path for name, path in PAGES.items()} if REPOSITORY else {},
-)
+if __name__ == "__main__":  # the processes that generate C may import this file
+    remove_stale()
+    setup(
+        ext_modules=cythonize(EXTENSIONS, compiler_directives=DIRECTIVES, nthreads=os.cpu_count() or 1),
+        options={"build_ext": {"parallel": True}},  # as many compilers at a time as there are cores
+        project_urls={name: REPOSITORY + path for name, path in PAGES.items()} if REPOSITORY else {},
+    )

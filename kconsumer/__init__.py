@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kconsumer import assignors, errors
-from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.decode import ConsumerRecord
 from kconsumer._version import VERSION
 from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
 from kconsumer.config.options import ConsumerConfig
@@ -34,7 +34,7 @@ from kconsumer.types import (
 
 if TYPE_CHECKING:
     from kconsumer import groups
-    from kconsumer._core.share_record import ShareRecord
+    from kconsumer._core.decode import ShareRecord
     from kconsumer.ranges import RangeClient, read_range, read_topic
     from kconsumer.share.consumer import ShareConsumer
     from kconsumer.share.types import AcknowledgeType
@@ -126,7 +126,7 @@ def __getattr__(name: str) -> object:
 
 
 def _share(name: str) -> object:
-    from kconsumer._core.share_record import ShareRecord
+    from kconsumer._core.decode import ShareRecord
     from kconsumer.share.consumer import ShareConsumer
     from kconsumer.share.types import AcknowledgeType
 

@@ -15,12 +15,18 @@ import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kconsumer._core.arrow import array_capsule, schema_capsule, stream_capsule
-from kconsumer._core.arrow_build import build
-from kconsumer._core.arrow_columns import COLUMNS, Columns
-from kconsumer._core.record_run import RecordRun
-from kconsumer._core.spark import NAMES as SPARK_NAMES
-from kconsumer._core.spark import spark_columns, spark_schema
+from kconsumer._core.arrow import (
+    COLUMNS,
+    Columns,
+    array_capsule,
+    build,
+    schema_capsule,
+    spark_columns,
+    spark_schema,
+    stream_capsule,
+)
+from kconsumer._core.arrow import NAMES as SPARK_NAMES
+from kconsumer._core.decode import RecordRun
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ adds topic, partition and offset when it turns a DecompressionError into a Corru
 imported on first use, and all of them release the GIL while they work.
 
 Most batches are one block, or one zstd frame. They are decompressed by one call of a library. Before the call, memory
-is allocated for the largest possible output, whose size `_core.compression_frames` computes. All other batches, and
+is allocated for the largest possible output, whose size `_core.decode` computes. All other batches, and
 those for which this call fails, are decompressed as streams, in steps.
 
 Without the option `decompressed_batch_max_bytes`, the limit is `MAX_RATIO` times the compressed size, but at least
@@ -24,11 +24,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kconsumer._core.compression_frames import lz4_block, max_zstd_size, snappy_size, xerial_block
-from kconsumer._core.decompressor import use_library
-from kconsumer._core.fetch import DecompressionError as DecompressionError
-from kconsumer._core.fetch import OutputLimitError as OutputLimitError
-from kconsumer._core.fetch import use_codecs
+from kconsumer._core.decode import DecompressionError as DecompressionError
+from kconsumer._core.decode import OutputLimitError as OutputLimitError
+from kconsumer._core.decode import lz4_block, max_zstd_size, snappy_size, use_codecs, use_library, xerial_block
 from kconsumer._core.wire import Slice
 
 Packed = Slice | memoryview | bytes

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeAlias, TypeVar
 
 from kconsumer import assignors
-from kconsumer._core.record_run import deserialization_error
+from kconsumer._core.decode import deserialization_error
 from kconsumer._foreign_methods import CONSUMER, without
 from kconsumer.client_base import ClientBase, Timeout, topic_names
 from kconsumer.config.options import ConsumerConfig

@@ -13,7 +13,7 @@ if `signal.getsignal` returns Python's handler, and a handler that calls the one
 Each section replaces the handlers that the last `refresh` has found, usually that of Ctrl-C alone. Sections that wait
 call `refresh`, which finds handlers that the user has installed since. It compares the handlers of all signals with
 those that it saw last, and does more only if one of them is another object. All this is compiled code
-(`kconsumer._core.held_handlers`), 0.3 µs for a section and 0.6 µs for `refresh`. What happens to a signal that arrives
+(`kconsumer._core.lock`), 0.3 µs for a section and 0.6 µs for `refresh`. What happens to a signal that arrives
 is decided here.
 """
 
@@ -27,7 +27,7 @@ from importlib import import_module
 from threading import get_ident
 from types import FrameType, TracebackType
 
-from kconsumer._core.held_handlers import HeldHandlers
+from kconsumer._core.lock import HeldHandlers
 
 # The C module that `signal` wraps. The wrapper converts arguments and results to enums, which takes four times as long.
 _signal = import_module("_signal")

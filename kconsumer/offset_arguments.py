@@ -10,7 +10,7 @@ import operator
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.decode import ConsumerRecord
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 

@@ -10,9 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
-from kconsumer._core.record import ConsumerRecord
-from kconsumer._core.record_run import RecordIterator, run_of
-from kconsumer._core.run_batch import NONE, RunBatch
+from kconsumer._core.decode import NONE, ConsumerRecord, RecordIterator, RunBatch, run_of
 from kconsumer._foreign_methods import RECORDS, SUBSCRIPT, existing, without
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 

@@ -12,7 +12,7 @@ import time
 
 from corpora import transactions
 
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.decode import PartitionFetch
 from kconsumer.types import TopicPartition
 
 TP = TopicPartition("bench", 0)

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from corpora import HEADERS, batches, transactions
 from figures import Pass, arguments, fastest, write
 
-from kconsumer._core.arrow_build import build
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.arrow import build
+from kconsumer._core.decode import PartitionFetch
 from kconsumer.deserializers import adapt
 from kconsumer.types import TopicPartition
 

@@ -32,7 +32,7 @@ from corpora import HEADERS, batches, transactions
 from decode import COLUMNS, columns, loop, scan, value
 from operations import ENGINES, HEARTBEAT, OPERATIONS, Plan, Run, open_consumer, perform
 
-from kconsumer._core.crc import crc32, crc32c_kinds
+from kconsumer._core.decode import crc32, crc32c_kinds
 
 KEPT = Path(__file__).resolve().parents[1] / "results" / "instructions.json"
 RECORDS, PASSES = 3200, 4

@@ -3,6 +3,13 @@ from typing import Any, ClassVar, Protocol, TypeVar, final
 
 from typing_extensions import Buffer
 
+@final
+class Program: ...
+
+# Nothing here is for Python: see decoder.pxd.
+
+# Nothing here is for Python: see encoder.pxd.
+
 _Plan = tuple[Any, ...]
 _AnyApi = TypeVar("_AnyApi", bound=_Api)
 
@@ -32,3 +39,8 @@ def encode_response(api: _Api, version: int, correlation_id: int, message: _Mess
 
 @final
 class Format: ...
+
+def install_constructor(cls: type) -> None: ...
+
+@final
+class Layout: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from kconsumer._core.record_run import RecordRun
+from kconsumer._core.decode import RecordRun
 from kconsumer.aio.turn import Turn
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deserializers import Deserializer, adapt_any

@@ -23,7 +23,7 @@ from kconsumer.managers import FOREVER
 from kconsumer.records import ConsumerRecords
 
 if TYPE_CHECKING:
-    from kconsumer._core.record_run import RecordRun
+    from kconsumer._core.decode import RecordRun
 
 log = get_logger(__name__)
 

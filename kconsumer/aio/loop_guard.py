@@ -7,7 +7,7 @@ import threading
 from asyncio.events import _get_running_loop
 from collections.abc import Callable
 
-from kconsumer._core.engine_lock import Step, fork_count
+from kconsumer._core.lock import Step, fork_count
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.errors import ConcurrentAccessError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, Unpack, cast
 
-from kconsumer._core.share_record import ShareRecord
+from kconsumer._core.decode import ShareRecord
 from kconsumer.aio.awaitable_client import AwaitableClient
 from kconsumer.aio.share_engine import AsyncShareEngine
 from kconsumer.client_base import Timeout

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from kconsumer._core.engine_lock import Step, fork_count
+from kconsumer._core.lock import Step, fork_count
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
 

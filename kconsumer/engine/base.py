@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from kconsumer._core.engine_lock import EXPECTED, fork_count
+from kconsumer._core.lock import EXPECTED, fork_count
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig

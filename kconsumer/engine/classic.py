@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kconsumer._core.engine_lock import Waiting
+from kconsumer._core.lock import Waiting
 from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import ClientComponents, Group

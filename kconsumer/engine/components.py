@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kconsumer._core.engine_lock import EngineLock, Section, Step
+from kconsumer._core.lock import EngineLock, Section, Step
 from kconsumer.assignors import Assignor
 from kconsumer.config.option_groups import (
     CommitConfig,

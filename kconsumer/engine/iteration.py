@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import length_hint
 
-from kconsumer._core.record import ConsumerRecord
-from kconsumer._core.record_run import RecordIterator
+from kconsumer._core.decode import ConsumerRecord, RecordIterator
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import TopicPartition
 

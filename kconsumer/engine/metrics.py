@@ -5,7 +5,7 @@ Polls are recorded by compiled code (`PollEvents`), because polls that find buff
 
 from __future__ import annotations
 
-from kconsumer._core.metric_events import PollEvents, SensorPair
+from kconsumer._core.metrics import PollEvents, SensorPair
 from kconsumer._version import VERSION
 from kconsumer.metrics.registry import Metrics, Row, Stat
 

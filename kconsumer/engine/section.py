@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from kconsumer.deferred_signals import HandlersRunning
 
 if TYPE_CHECKING:
-    from kconsumer._core.engine_lock import Step
+    from kconsumer._core.lock import Step
     from kconsumer.deferred_calls import DeferredCalls
     from kconsumer.engine.environment import Lock, ReentrantLock
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from kconsumer._core.fetch_buffer import BufferedChain, BufferQueue, CompletedFetch
+from kconsumer._core.cycle import BufferedChain, BufferQueue, CompletedFetch
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, PartitionState
 from kconsumer.types import TopicPartition

@@ -34,8 +34,8 @@ from kconsumer.state.positions import Positions
 from kconsumer.types import OffsetReset, TopicPartition
 
 if TYPE_CHECKING:
-    from kconsumer._core.metric_events import FetchEvents
-    from kconsumer._core.record_run import RecordRun
+    from kconsumer._core.decode import RecordRun
+    from kconsumer._core.metrics import FetchEvents
 
 NO_LIMIT = sys.maxsize  # bytes of records that a call may take
 Skipped = dict[TopicPartition, Sequence[tuple[int, int, str]]]

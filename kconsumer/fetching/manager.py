@@ -26,8 +26,8 @@ import random
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from kconsumer._core.fetch_cycle import FetchCycle, InFlightFetch
-from kconsumer._core.metric_events import FetchEvents
+from kconsumer._core.cycle import FetchCycle, InFlightFetch
+from kconsumer._core.metrics import FetchEvents
 from kconsumer.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.error_codes import Errors

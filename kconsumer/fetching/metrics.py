@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from math import isnan, nan
 
-from kconsumer._core.metric_events import DataSensors, FetchEvents, SensorPair
+from kconsumer._core.metrics import DataSensors, FetchEvents, SensorPair
 from kconsumer.metrics.registry import Metrics, Row, Sensor, Stat
 from kconsumer.state.assignment import Assignment
 from kconsumer.state.partition import PartitionState

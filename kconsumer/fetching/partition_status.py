@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kconsumer._core.fetch_buffer import Memory
-from kconsumer._core.fetch_cycle import InFlightFetch
+from kconsumer._core.cycle import InFlightFetch, Memory
 from kconsumer.fetching.brokers import BackedOff, BrokerFetchState
 from kconsumer.fetching.buffer import CompletedFetch, FetchChain
 from kconsumer.state.cluster import LeaderAndEpoch

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from kconsumer._core.fetch import PartitionFetch
-from kconsumer._core.fetch_buffer import Block, Memory
-from kconsumer._core.fetch_cycle import InFlightFetch
-from kconsumer._core.headers import next_fetch_offset
-from kconsumer._core.metric_events import ResponseTally
+from kconsumer._core.cycle import Block, InFlightFetch, Memory
+from kconsumer._core.decode import PartitionFetch, next_fetch_offset
+from kconsumer._core.metrics import ResponseTally
 from kconsumer._core.wire import Slice
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.deferred_calls import get_logger

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from kconsumer._core.fetch_cycle import next_epoch
+from kconsumer._core.cycle import next_epoch
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.fetching.buffer import FetchChain

@@ -2,7 +2,7 @@
 
 Decides how values are sampled: as in Java (`SampledStat`, `Rate`), over `metrics_num_samples` windows of
 `metrics_sample_window_ms`. The tables of metrics are in the components, which create one `Sensor` for each table.
-Values are recorded in compiled code (`kconsumer._core.sampled_values`), once per request or fetch, never per record.
+Values are recorded in compiled code (`kconsumer._core.metrics`), once per request or fetch, never per record.
 They are evaluated here when a metric is read. No clock is read here: callers pass the present time as `now` (ms).
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from math import nan
 
-from kconsumer._core.sampled_values import SampledValues, Window
+from kconsumer._core.metrics import SampledValues, Window
 from kconsumer.metrics.reporters import Reporters
 from kconsumer.types import MetricName
 

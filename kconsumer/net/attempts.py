@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kconsumer._core.connection_io import ConnectionIo
+from kconsumer._core.net import ConnectionIo
 from kconsumer.backoff import ExponentialBackoff
 from kconsumer.errors import BrokerConnectionError, KafkaError
 from kconsumer.net.address_failures import AddressRecords

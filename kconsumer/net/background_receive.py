@@ -1,8 +1,8 @@
 """Receives large responses in the background, while the calling thread processes the records of earlier ones.
 
-The bytes are received by `Receiver` (`_core/receiver.pyx`), on a thread that does not take the GIL. This module decides
-which sockets the receiver reads. While it reads a socket, no other code may. The received bytes are then given to the
-connection by `NodeConnection.on_background_data`.
+The bytes are received by `Receiver` (`_core/net/receiver.pyx`), on a thread that does not take the GIL. This module
+decides which sockets the receiver reads. While it reads a socket, no other code may. The received bytes are then given
+to the connection by `NodeConnection.on_background_data`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import selectors
 from typing import Protocol
 
-from kconsumer._core.receiver import Receiver
+from kconsumer._core.net import Receiver
 from kconsumer.deferred_calls import get_logger
 from kconsumer.net.interest import READ, SelectorInterest
 from kconsumer.net.transport import Transport

@@ -14,8 +14,8 @@ import selectors
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kconsumer._core.connection_io import MAX_IN_FLIGHT
-from kconsumer._core.engine_lock import Waiting
+from kconsumer._core.lock import Waiting
+from kconsumer._core.net import MAX_IN_FLIGHT
 from kconsumer._version import VERSION
 from kconsumer.clock import Clock
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, StateError, UnsupportedVersionError

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from kconsumer import errors
 from kconsumer._core.codec import decode_response, encode_request
-from kconsumer._core.connection_io import LOGIN_CORRELATION_IDS, InFlight, RequestQueue
+from kconsumer._core.net import LOGIN_CORRELATION_IDS, InFlight, RequestQueue
 from kconsumer._core.wire import Frame, FrameBuffer
 from kconsumer.error_codes import Errors
 from kconsumer.errors import (

@@ -9,7 +9,7 @@ is `node-*1`.
 
 from __future__ import annotations
 
-from kconsumer._core.metric_events import ConnectionEvents, NodeSensors
+from kconsumer._core.metrics import ConnectionEvents, NodeSensors
 from kconsumer.metrics.registry import Metrics, Row, Stat
 
 GROUP = "consumer-metrics"

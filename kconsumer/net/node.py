@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from kconsumer._core.connection_io import SLOW_MS, InFlight
+from kconsumer._core.net import SLOW_MS, InFlight
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from kconsumer._core.openssl import TlsChannel
+    from kconsumer._core.net import TlsChannel
     from kconsumer.config.options import ConsumerConfig
 
 WOULD_BLOCK = -1  # returned by `recv_into` when there are no bytes now

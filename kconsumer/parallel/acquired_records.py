@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kconsumer._core.share_record import ShareRecord
+from kconsumer._core.decode import ShareRecord
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import RecordDeserializationError, StateError
 from kconsumer.parallel.offset_tracker import OffsetTracker

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Hashable, Sequence
 
-from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.decode import ConsumerRecord
 from kconsumer.parallel.finished_offsets import MAX_METADATA_BYTES, encode, max_span, runs_fit
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 

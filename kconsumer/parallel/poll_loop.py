@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.decode import ConsumerRecord
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import RecordDeserializationError
 from kconsumer.parallel.finished_offsets import max_span

@@ -13,7 +13,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
-from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.decode import ConsumerRecord
 from kconsumer.parallel.offset_tracker import OffsetTracker
 
 Task = tuple[OffsetTracker, Hashable, ConsumerRecord]  # the middle is the shard, or None for a record without order

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypedDict
 
-from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.decode import ConsumerRecord
 from kconsumer.errors import ConfigError
 from kconsumer.parallel.scheduler import ORDERS
 from kconsumer.types import TopicPartition

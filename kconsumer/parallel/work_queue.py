@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
-from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.decode import ConsumerRecord
 from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.gate import Gate
 from kconsumer.parallel.offset_tracker import OffsetTracker

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
-from kconsumer._core.engine_lock import fork_count
+from kconsumer._core.lock import fork_count
 from kconsumer.client_base import Timeout
 from kconsumer.consumer import Consumer
 from kconsumer.consumer_base import Offsets, P, Partition

@@ -21,7 +21,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, dataclass_transform, overload
 
-from kconsumer._core.message_constructor import install_constructor
+from kconsumer._core.codec import install_constructor
 
 if TYPE_CHECKING:
     from kconsumer._core.wire import Slice

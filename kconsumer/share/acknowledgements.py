@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from kconsumer._core.record_run import RecordRun, run_of
+from kconsumer._core.decode import RecordRun, run_of
 from kconsumer.error_codes import Errors
 from kconsumer.errors import BrokerError, KafkaError, StateError
 from kconsumer.managers import FOREVER, Promise
@@ -22,8 +22,7 @@ from kconsumer.share.uniform_offsets import UniformOffsets, values_of
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kconsumer._core.record import ConsumerRecord
-    from kconsumer._core.share_record import ShareRecord
+    from kconsumer._core.decode import ConsumerRecord, ShareRecord
 
 MIN_UNIFORM_RUN = 10
 """From this many equal types on, a run of offsets is sent as a batch of its own, with one type for all of them."""

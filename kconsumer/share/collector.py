@@ -12,9 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kconsumer._core.fetch import PartitionFetch
-from kconsumer._core.record_run import RecordRun
-from kconsumer._core.share_record import ShareRecord, acquired_records
+from kconsumer._core.decode import PartitionFetch, RecordRun, ShareRecord, acquired_records
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deserializers import adapt
 from kconsumer.errors import BatchTooLargeError, CorruptRecordError, KafkaError, RecordDeserializationError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Unpack, cast
 
-from kconsumer._core.share_record import ShareRecord
+from kconsumer._core.decode import ShareRecord
 from kconsumer.blocking_client import BlockingClient
 from kconsumer.client_base import Timeout
 from kconsumer.clock import Timer

@@ -10,8 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from kconsumer._core.record import ConsumerRecord
-from kconsumer._core.share_record import ShareRecord
+from kconsumer._core.decode import ConsumerRecord, ShareRecord
 from kconsumer._foreign_methods import SHARE_CONSUMER, without
 from kconsumer.client_base import ClientBase, Timeout, topic_names
 from kconsumer.engine.access_guard import guarded

@@ -11,9 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from kconsumer._core.record import ConsumerRecord
-from kconsumer._core.record_run import run_of
-from kconsumer._core.share_record import ShareRecord
+from kconsumer._core.decode import ConsumerRecord, ShareRecord, run_of
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger

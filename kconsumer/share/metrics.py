@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kconsumer._core.metric_events import PollEvents, SensorPair
+from kconsumer._core.metrics import PollEvents, SensorPair
 from kconsumer.coordinator.metrics import HeartbeatMetrics
 from kconsumer.engine.metrics import BETWEEN, IDLE, LONGEST
 from kconsumer.fetching.metrics import BYTES, RECORDS, SIZE, THROTTLE

@@ -14,7 +14,7 @@ from kconsumer.share.components import ShareComponents
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kconsumer._core.share_record import ShareRecord
+    from kconsumer._core.decode import ShareRecord
     from kconsumer.engine.driver import Driver
     from kconsumer.share.acknowledgements import AcquiredBatch
 

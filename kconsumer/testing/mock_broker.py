@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
-from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.decode import ConsumerRecord
 from kconsumer.types import Node, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 NODE = Node(1, "mock", 9092)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from kconsumer._core.record_run import RecordRun, run_of
+from kconsumer._core.decode import RecordRun, run_of
 from kconsumer.engine.components import Components
 from kconsumer.errors import OffsetOutOfRangeError
 from kconsumer.records import ConsumerRecords

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, TopicPartition
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.decode import PartitionFetch
 from kconsumer.testing.batches import Rec, build_batch
 from support.fakes.log_broker import LogBroker
 

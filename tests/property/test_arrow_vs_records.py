@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kconsumer._core.arrow_build import build
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.arrow import build
+from kconsumer._core.decode import PartitionFetch
 from kconsumer.arrow import COLUMNS, Table
 from kconsumer.testing.batches import CODECS, Rec, build_batch
 from kconsumer.types import TopicPartition

@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kconsumer._core.compression_frames import lz4_block, max_zstd_size
+from kconsumer._core.decode import lz4_block, max_zstd_size
 from kconsumer.compression import DecompressionError, decompress
 from kconsumer.testing.batches import CODECS
 from support.harnesses.packed import lz4_frame, zstd_frame

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.decode import PartitionFetch
 from kconsumer.deserializers import adapt
 from kconsumer.errors import RecordDeserializationError
 from kconsumer.testing.batches import (

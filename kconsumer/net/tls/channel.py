@@ -1,6 +1,6 @@
 """Reads and writes of a TLS connection after its handshake, in one of two ways.
 
-`DirectChannel` calls the OpenSSL that Python's `ssl` has loaded (`_core/openssl.pyx`). Large responses are then
+`DirectChannel` calls the OpenSSL that Python's `ssl` has loaded (`_core/net/openssl.pyx`). Large responses are then
 decrypted by the background receiver. `PythonChannel` calls Python's `ssl`. It is used if OpenSSL's functions cannot be
 found in the process, because OpenSSL is a part of the interpreter and its functions have no names there. `repr` of the
 transport says which of them it uses.
@@ -13,8 +13,8 @@ import os
 import ssl
 from typing import Protocol
 
-from kconsumer._core import openssl
-from kconsumer._core.openssl import TlsChannel
+from kconsumer._core import net as openssl
+from kconsumer._core.net import TlsChannel
 from kconsumer.deferred_calls import get_logger
 
 log = get_logger("kconsumer.net")

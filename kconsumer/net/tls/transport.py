@@ -19,7 +19,7 @@ import ssl
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kconsumer._core.openssl import TlsChannel, expect_connection
+from kconsumer._core.net import TlsChannel, expect_connection
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AuthenticationError, ConfigError
 from kconsumer.net.background import BackgroundExecutor, BackgroundTask

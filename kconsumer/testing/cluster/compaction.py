@@ -12,7 +12,7 @@ horizon in the batch; the model stores it in `Log.delete_horizons`.
 
 from __future__ import annotations
 
-from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.decode import ConsumerRecord
 from kconsumer.testing.batches import build_batch, build_message_set
 from kconsumer.testing.cluster.log import Log
 from kconsumer.testing.cluster.segment import Segment

@@ -10,8 +10,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from kconsumer._core.crc import crc32c
-from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.decode import ConsumerRecord, crc32c
 from kconsumer.compression import decompress, output_limit
 from kconsumer.decode import decode_batches
 from kconsumer.testing.records import CODECS, compress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.decode import PartitionFetch
 from kconsumer.errors import CorruptRecordError, RecordTooLargeError
 from kconsumer.types import TopicPartition
 from support.oracles import reference

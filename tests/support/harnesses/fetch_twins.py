@@ -12,7 +12,7 @@ from math import isnan
 from typing import Any
 
 from kconsumer._core.codec import decode_request, decode_response, encode_request, encode_response
-from kconsumer._core.connection_io import InFlight, RequestQueue
+from kconsumer._core.net import InFlight, RequestQueue
 from kconsumer._core.wire import Frame, FrameBuffer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import KafkaError, ProtocolError

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import zstandard
 
 from kconsumer._core.codec import decode_response
-from kconsumer._core.crc import crc32c
+from kconsumer._core.decode import crc32c
 from kconsumer.schema import APIS, FETCH, Api
 from kconsumer.testing.batches import (
     CODECS,

@@ -20,14 +20,17 @@ from typing import Any
 import pyarrow
 
 from kconsumer import compression
-from kconsumer._core.arrow import array_capsule, schema_capsule, stream_capsule
-from kconsumer._core.arrow_build import MAX_COLUMN_BYTES, build
-from kconsumer._core.arrow_columns import COLUMNS
+from kconsumer._core.arrow import (
+    COLUMNS,
+    MAX_COLUMN_BYTES,
+    array_capsule,
+    build,
+    schema_capsule,
+    spark_columns,
+    stream_capsule,
+)
 from kconsumer._core.codec import decode_response, encode_response
-from kconsumer._core.fetch import PartitionFetch, use_codecs
-from kconsumer._core.headers import next_fetch_offset
-from kconsumer._core.record_run import RecordRun
-from kconsumer._core.spark import spark_columns
+from kconsumer._core.decode import PartitionFetch, RecordRun, next_fetch_offset, use_codecs
 from kconsumer._core.wire import FrameBuffer, Slice
 from kconsumer.arrow import RecordBatch
 from kconsumer.decode import decode_batches

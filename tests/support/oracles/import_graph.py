@@ -63,7 +63,12 @@ def sources(root: Path, package: str) -> list[Path]:
 
 
 def module_of(path: Path, root: Path) -> str:
-    """Returns the name of the module that a file is; a package is its `__init__.py`."""
+    """Returns the name of the module that a file is, or is a part of; a package is its `__init__.py`.
+
+    The folder with the parts of a compiled module has the name of the module.
+    """
+    if path.parent.with_suffix(".pyx").exists():
+        path = path.parent
     return ".".join(part for part in path.relative_to(root).with_suffix("").parts if part != "__init__")
 
 
@@ -83,7 +88,7 @@ def package_graph(graph: Mapping[str, Iterable[str]], root: Path) -> Graph:
 
     def package(module: str) -> str:
         parent = module.rpartition(".")[0]
-        return module if "." not in parent or root.joinpath(*module.split(".")).is_dir() else parent
+        return module if "." not in parent or root.joinpath(*module.split("."), "__init__.py").exists() else parent
 
     packages: Graph = {}
     for module, imported in graph.items():

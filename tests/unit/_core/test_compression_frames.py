@@ -17,8 +17,7 @@ import snappy
 import zstandard
 
 from kconsumer import compression
-from kconsumer._core.compression_frames import lz4_block, max_zstd_size, snappy_size, xerial_block
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.decode import PartitionFetch, lz4_block, max_zstd_size, snappy_size, xerial_block
 from kconsumer._core.wire import Slice
 from kconsumer.compression import DecompressionError, decompress, xxh32
 from kconsumer.testing.batches import CODECS, build_batch, build_message, compress, frame_batch

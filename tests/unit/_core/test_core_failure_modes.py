@@ -15,11 +15,8 @@ from pathlib import Path
 import pytest
 
 from kconsumer import TopicPartition, decode_batches
-from kconsumer._core.arrow import array_capsule
-from kconsumer._core.arrow_build import build
-from kconsumer._core.arrow_columns import COLUMNS, Columns
-from kconsumer._core.fetch import PartitionFetch
-from kconsumer._core.record_run import RecordRun
+from kconsumer._core.arrow import COLUMNS, Columns, array_capsule, build
+from kconsumer._core.decode import PartitionFetch, RecordRun
 from kconsumer._core.wire import FrameBuffer
 from kconsumer.arrow import Table
 from kconsumer.deserializers import adapt

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from kconsumer._core.crc import crc32, crc32c, crc32c_kinds
+from kconsumer._core.decode import crc32, crc32c, crc32c_kinds
 from support.oracles.reference import crc32c as slow_crc32c
 
 

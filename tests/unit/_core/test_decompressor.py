@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
-from kconsumer._core.decompressor import prefetch_hits, use_library
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.decode import PartitionFetch, prefetch_hits, use_library
 from kconsumer.deserializers import adapt
 from kconsumer.errors import CorruptRecordError
 from kconsumer.testing.batches import Rec, build_batch
@@ -201,8 +200,8 @@ size_t ZSTD_decompressDCtx(void *c, void *to, size_t capacity, const void *from,
 WAITING = """
 import ctypes, os, sys, threading, time
 import kconsumer.compression
-from kconsumer._core.fetch import PartitionFetch
-from kconsumer._core.decompressor import use_library
+from kconsumer._core.decode import PartitionFetch
+from kconsumer._core.decode import use_library
 from kconsumer.types import TopicPartition
 library, (reading, writing) = ctypes.CDLL(sys.argv[1]), os.pipe()
 ctypes.c_int.in_dll(library, "may_end").value = reading

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from kconsumer._core.headers import next_fetch_offset
+from kconsumer._core.decode import next_fetch_offset
 from kconsumer._core.wire import Slice
 from kconsumer.testing.batches import build_batch, control_batch, empty_batch
 

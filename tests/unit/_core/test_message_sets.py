@@ -9,7 +9,7 @@ from typing import Any
 import lz4.frame
 import pytest
 
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.decode import PartitionFetch
 from kconsumer.compression import with_correct_lz4_checksum, xxh32
 from kconsumer.decode import decode_batches
 from kconsumer.errors import CorruptRecordError

@@ -20,9 +20,8 @@ from typing import Any
 
 import pytest
 
-from kconsumer._core import openssl
-from kconsumer._core.openssl import TlsChannel
-from kconsumer._core.receiver import Receiver
+from kconsumer._core import net as openssl
+from kconsumer._core.net import Receiver, TlsChannel
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.net.tls.channel import (
     CLOSED,
@@ -127,7 +126,7 @@ def test_an_openssl_that_cannot_be_used(path: str, version: str, message: str) -
     """`load` returns why OpenSSL cannot be called directly, and no connection is adopted then."""
     script = (
         "import _ctypes, _ssl, socket, ssl\n"
-        "from kconsumer._core import openssl\n"
+        "from kconsumer._core import net as openssl\n"
         f"print(openssl.load({path}, {version}))\n"
         "openssl.expect_connection()\n"
         "near, far = socket.socketpair()\n"
@@ -490,8 +489,8 @@ def test_no_thread_decrypts_after_the_exit(tmp_path: Path) -> None:
         "libc = ctypes.CDLL(None)\n"
         "libc.__cxa_atexit(libc.pause, None, None)\n"
         "import atexit, socket, ssl, sys\n"
-        "from kconsumer._core import openssl\n"
-        "from kconsumer._core.receiver import Receiver\n"
+        "from kconsumer._core import net as openssl\n"
+        "from kconsumer._core.net import Receiver\n"
         "from kconsumer.net.tls.channel import DIRECT_UNUSABLE\n"
         "near = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
         "openssl.expect_connection()\n"

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from kconsumer._core.fetch import PartitionFetch, use_codecs
-from kconsumer._core.record_run import RecordRun
+from kconsumer._core.decode import PartitionFetch, RecordRun, use_codecs
 from kconsumer._core.wire import Slice
 from kconsumer.compression import decompress, output_limit
 from kconsumer.errors import CorruptRecordError, RecordTooLargeError

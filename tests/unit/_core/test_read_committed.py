@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._core.fetch import PartitionFetch
-from kconsumer._core.transactions import AbortedIndex
+from kconsumer._core.decode import AbortedIndex, PartitionFetch
 from kconsumer.compression import decompress, output_limit
 from kconsumer.decode import decode_batches
 from kconsumer.errors import CorruptRecordError, RecordDeserializationError
@@ -196,7 +195,7 @@ def test_an_interrupted_take_takes_the_transactions_back() -> None:
     """After Ctrl-C during decompression the next take starts where the interrupted one did, with the same open
     transactions.
     """
-    from kconsumer._core.fetch import use_codecs
+    from kconsumer._core.decode import use_codecs
 
     parts = [batch(0, 1), batch(1, 1), abort_marker(2, 1), batch(3, 1), batch(4, 2, codec="gzip")]
     fetch = PartitionFetch(TP, b"".join(parts), 0, read_committed=True, aborted_transactions=[(1, 0)])

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._core.receiver import Receiver
+from kconsumer._core.net import Receiver
 
 Pair = tuple[socket.socket, socket.socket]
 ECONNRESET = 104
@@ -291,7 +291,7 @@ def test_few_bytes_are_received_soon(receiver: Receiver, tcp_pair: Pair) -> None
 
 BLIND = """
 import os, resource, select, socket, time
-from kconsumer._core.receiver import Receiver
+from kconsumer._core.net import Receiver
 near, far = socket.socketpair()
 receiver = Receiver()
 receiver.fileno()

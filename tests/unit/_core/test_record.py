@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.decode import ConsumerRecord
 from kconsumer.decode import decode_batches
 from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.types import TimestampType, TopicPartition

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from kconsumer import Consumer
-from kconsumer._core.engine_lock import fork_count
+from kconsumer._core.lock import fork_count
 from kconsumer.engine.access_guard import AccessGuard, guarded
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
 from support.harnesses.inside import guard_of

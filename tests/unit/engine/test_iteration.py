@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.decode import PartitionFetch
 from kconsumer.engine.iteration import Iteration
 from kconsumer.records import ConsumerRecords
 from kconsumer.testing.batches import build_batch

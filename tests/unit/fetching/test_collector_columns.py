@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.decode import PartitionFetch
 from kconsumer.arrow import RecordBatch
 from kconsumer.testing.batches import CODECS, build_batch, control_batch
 from kconsumer.types import TopicPartition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.decode import PartitionFetch
 from kconsumer.fetching.buffer import CompletedFetch
 from kconsumer.state.cluster import NO_LEADER
 from kconsumer.testing.batches import build_batch

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kconsumer._core.codec import encode_response
-from kconsumer._core.connection_io import InFlight
+from kconsumer._core.net import InFlight
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.fetching.manager import FetchManager
 from kconsumer.fetching.session import MAX_EPOCH

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._core.fetch_buffer import Memory
+from kconsumer._core.cycle import Memory
 from kconsumer._core.wire import Frame, FrameBuffer, Slice
 from kconsumer.records import ConsumerRecords
 from kconsumer.testing.batches import Rec, build_batch

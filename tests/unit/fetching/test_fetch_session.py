@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kconsumer._core.fetch_cycle import next_epoch
+from kconsumer._core.cycle import next_epoch
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.fetching.buffer import FetchChain
 from kconsumer.fetching.session import MAX_EPOCH, FetchSession, SessionRequest

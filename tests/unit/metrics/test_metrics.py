@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kconsumer._core.metric_events import SensorPair
+from kconsumer._core.metrics import SensorPair
 from kconsumer.metrics.registry import Metrics, Stat
 from kconsumer.types import MetricName
 

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from kconsumer._core.connection_io import MAX_IN_FLIGHT
+from kconsumer._core.net import MAX_IN_FLIGHT
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,

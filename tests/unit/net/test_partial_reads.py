@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._core.connection_io import MAX_LOW_WATER_BYTES, InFlight, RequestQueue
+from kconsumer._core.net import MAX_LOW_WATER_BYTES, InFlight, RequestQueue
 from kconsumer._core.wire import FrameBuffer
 from kconsumer.net.node import NodeConnection
 from kconsumer.net.states import ConnectionState

@@ -156,7 +156,7 @@ def test_which_openssl_is_in_use(
 ) -> None:
     """If OpenSSL cannot be called directly, the transport uses Python's `ssl`, and its `repr` and the log say so."""
     if not adopted:
-        monkeypatch.setattr("kconsumer._core.openssl.adopt_connection", lambda _fd: None)
+        monkeypatch.setattr("kconsumer._core.net.adopt_connection", lambda _fd: None)
     with caplog.at_level("INFO", "kconsumer"), socket.create_server(("127.0.0.1", 0)) as server:
         address = Address(socket.AF_INET, server.getsockname())
         transport = TlsConnector(CONFIG)("k", address, CONFIG)

@@ -16,10 +16,8 @@ import pyarrow as pa
 import pytest
 
 from kconsumer import ConsumerRecords, TopicPartition, decode_batches
-from kconsumer._core.arrow import stream_capsule
-from kconsumer._core.arrow_build import build
-from kconsumer._core.fetch import PartitionFetch
-from kconsumer._core.record_run import RecordRun
+from kconsumer._core.arrow import build, stream_capsule
+from kconsumer._core.decode import PartitionFetch, RecordRun
 from kconsumer.arrow import COLUMNS, RecordBatch, Table
 from kconsumer.errors import CorruptRecordError
 from kconsumer.testing.batches import CODECS, Rec, build_batch, build_message_set

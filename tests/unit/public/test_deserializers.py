@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.decode import PartitionFetch
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deserializers import ContextDeserializer, ObjectDeserializer, PlainDeserializer, adapt
 from kconsumer.errors import ConfigError, RecordDeserializationError

@@ -67,7 +67,7 @@ def messages() -> list[list[str]]:
                 )
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.append(node.value)
-    for path in (ROOT / "kconsumer" / "_core").glob("*.pyx"):
+    for path in (ROOT / "kconsumer" / "_core").rglob("*.pyx"):
         found += re.findall(r'"([^"\n]+)"', path.read_text(encoding="utf-8"))
     return [re.sub(r"%(?:\.\d)?[sdrf]", "{}", text).split() for text in found]  # logging has gaps like %s
 

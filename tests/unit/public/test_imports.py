@@ -23,7 +23,7 @@ SLOW = {
     "uuid",
     "zipfile",
 }
-COLUMNS = {"kconsumer.arrow", "kconsumer._core.arrow", "kconsumer._core.arrow_build", "kconsumer._core.spark"}
+COLUMNS = {"kconsumer.arrow", "kconsumer._core.arrow"}
 HEALTH = {"kconsumer.groups", "kconsumer.groups.types", "kconsumer.groups.queries", "kconsumer.schema.admin"}
 OTHER_TABLES = {"kconsumer.schema.sasl", "kconsumer.schema.share_group"}
 OTHER_PROTOCOL = {

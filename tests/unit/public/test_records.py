@@ -11,9 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kconsumer._core.fetch import PartitionFetch
-from kconsumer._core.record import ConsumerRecord
-from kconsumer._core.record_run import RecordIterator, RecordRun
+from kconsumer._core.decode import ConsumerRecord, PartitionFetch, RecordIterator, RecordRun
 from kconsumer.decode import decode_batches
 from kconsumer.deserializers import adapt
 from kconsumer.errors import RecordDeserializationError

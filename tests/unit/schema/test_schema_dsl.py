@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._core.message_constructor import install_constructor
+from kconsumer._core.codec import install_constructor
 from kconsumer.schema import APIS, FETCH, SASL_HANDSHAKE
 from kconsumer.schema.dsl import (
     INT16,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kconsumer._core.share_record import ShareRecord
+from kconsumer._core.decode import ShareRecord
 from kconsumer.error_codes import Errors
 from kconsumer.errors import CorruptRecordError, KafkaError, RecordDeserializationError, StateError, error_for
 from kconsumer.share.acknowledgements import (

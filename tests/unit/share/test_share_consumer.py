@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kconsumer import AcknowledgeType, ConsumerRecord, ShareConsumer, ShareRecord
-from kconsumer._core.share_record import acquired_records
+from kconsumer._core.decode import acquired_records
 from kconsumer.decode import decode_batches
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError, TimeoutError
 from kconsumer.testing.batches import Rec, build_batch

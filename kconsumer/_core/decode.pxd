@@ -1,0 +1,12 @@
+"""What the parts of decode.pyx declare."""
+
+include "decode/batch.pxd"
+include "decode/message_set.pxd"
+include "decode/crc.pxd"
+include "decode/compression_frames.pxd"
+include "decode/decompressor.pxd"
+include "decode/transactions.pxd"
+include "decode/record.pxd"
+include "decode/share_record.pxd"
+include "decode/record_run.pxd"
+include "decode/fetch.pxd"

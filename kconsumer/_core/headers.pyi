@@ -1,3 +1,0 @@
-from typing_extensions import Buffer
-
-def next_fetch_offset(records: Buffer | None) -> tuple[int, int | None] | None: ...

@@ -1,0 +1,4 @@
+"""What the parts of lock.pyx declare."""
+
+include "lock/held_handlers.pxd"
+include "lock/engine_lock.pxd"

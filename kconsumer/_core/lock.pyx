@@ -1,0 +1,7 @@
+"""The engine's lock, and the signal handlers that wait for it.
+
+The parts are in the folder of this name.
+"""
+
+include "lock/held_handlers.pyx"
+include "lock/engine_lock.pyx"

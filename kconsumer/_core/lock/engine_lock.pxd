@@ -1,0 +1,40 @@
+# The engine's lock, and what happens under it.
+
+
+
+cdef class EngineLock:
+    cdef object acquire_inner   # the methods of a `threading.RLock`, or of the lock of a test
+    cdef object release_inner
+    cdef object is_owned
+    cdef public long version    # grows whenever a thread acquires the lock: the state may have changed
+    cdef HeldHandlers signals
+    cdef long forks             # the value of `forks` when the lock was created
+    cdef int depth              # how often the owner has acquired the lock
+    cdef int deferred_at        # the depth at which the owner began to defer signal handlers; 0: not here
+
+    cdef bint take(self, bint blocking, object timeout) except -1
+    cdef int drop(self) except -1
+
+
+cdef class Step:
+    cdef public bint unfinished
+    cdef readonly bint interrupted
+    cdef public bint waiting
+    cdef public unsigned long shared_by
+
+    cpdef int resume(self, bint changing) except -1
+
+
+cdef class Section:
+    cdef object parts
+    cdef HeldHandlers signals
+    cdef bint holds
+    cdef bint nested
+
+
+cdef class Waiting:
+    cdef EngineLock lock
+    cdef Step step
+
+    cdef int begin(self) except -1
+    cdef int end(self, bint changing) except -1

@@ -1,6 +1,0 @@
-from typing import final
-
-def install_constructor(cls: type) -> None: ...
-
-@final
-class Layout: ...
