@@ -53,8 +53,20 @@ DIRECTIVES = {
 
 # One extension per .pyx of this folder; each includes the parts in the folder of its name.
 CORE = Path("kconsumer/_core")
+
+
+def options(module: str) -> dict[str, list]:
+    """Returns the options with which a module is compiled."""
+    found = KINDS[KIND]
+    if module == "decode" and KIND == "release" and not WINDOWS:
+        # With -O2, gcc does not inline all of the loop over records, which then takes 20 % longer.
+        found = found | {"extra_compile_args": [*found["extra_compile_args"], "-O3"]}
+    return found
+
+
 EXTENSIONS = [
-    Extension(f"kconsumer._core.{path.stem}", [path.as_posix()], **KINDS[KIND]) for path in sorted(CORE.glob("*.pyx"))
+    Extension(f"kconsumer._core.{path.stem}", [path.as_posix()], **options(path.stem))
+    for path in sorted(CORE.glob("*.pyx"))
 ]
 
 

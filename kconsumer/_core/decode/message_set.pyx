@@ -107,10 +107,12 @@ cdef int find_uncompressed(Span* data, int64_t floor, bint check_crcs, Messages*
     cdef Span parts
     cdef Message first, message
     cdef Record record
-    next_message(&rest, &first)
     out.span.p = out.span.end = data.p
     out.count = 0
     out.base_offset = 0
+    out.defect = NULL
+    if next_message(&rest, &first) != NEXT_MESSAGE:
+        return 0  # never, as the caller has checked
     out.first_offset = out.last_offset = first.offset
     out.defect = message_defect(&first, first.offset, floor, check_crcs)
     if out.defect != NULL:
