@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 
 import kconsumer
-from support.harnesses.inside import parts_of
 
 
 def resident() -> int:
@@ -39,7 +38,7 @@ def main() -> None:
         partitions = [kconsumer.TopicPartition(topic, info.partition) for info in consumer.partitions_for(topic)]
         consumer.assign(partitions)
         count = left = sum(consumer.end_offsets(partitions).values())
-        memory = parts_of(consumer).buffer.memory
+        memory = consumer._engine.components.buffer.memory
         idle, counted, started = resident(), 0, time.monotonic()
         while left:
             batch = consumer.poll(10.0)
