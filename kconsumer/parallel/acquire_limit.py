@@ -28,8 +28,9 @@ class AcquireLimit:
         self._workers = workers
         self._minimum = min(RECORDS_PER_WORKER * workers, maximum)
         self._maximum = maximum
-        self._careful = careful
+        self._ends_on_failure = self._careful = careful
         self._first_at: float | None = None  # when the first record was received
+        self._any_finished = False
         self._value = self._minimum
         self._measured_at = 0.0
         self._finished = 0  # at that time
@@ -40,6 +41,15 @@ class AcquireLimit:
             return self._value
         steps = 0.0 if self._first_at is None else (now - self._first_at) / STEP_MS
         return min(self._minimum, 1 + int(steps))
+
+    def with_retries(self, now: float) -> int:
+        """Returns how many records may be acquired, with those that wait for a retry, which workers do not process.
+
+        If a failure ends the run, all of them will have been delivered in vain.
+        """
+        if not self._ends_on_failure:
+            return self._maximum
+        return min(self._maximum, (2 if self._any_finished else 1) * self.value(now))
 
     def low(self, now: float) -> int:
         """Returns the number of unfinished records at which more are acquired, so that no worker waits."""
@@ -61,7 +71,7 @@ class AcquireLimit:
     def finished(self, total: int, now: float) -> None:
         """Record that this many records are finished since the run began."""
         if total:
-            self._careful = False
+            self._any_finished, self._careful = True, False
         elapsed = now - self._measured_at
         if elapsed >= WINDOW_MS:
             ahead = (total - self._finished) * AHEAD_MS / elapsed

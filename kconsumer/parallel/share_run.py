@@ -62,8 +62,7 @@ class ShareRun(ProcessorBase):
             self._state.update_metrics()
         next_renewal = self._keep_locks()
         if self._has_room():
-            unfinished = self._state.settings.max_in_flight - self._acquired.count
-            room = min(self._limit.value(now) - queue.runnable, unfinished)
+            room = min(self._limit.value(now) - queue.runnable, self._limit.with_retries(now) - self._acquired.count)
             yield from self._poll(self._poll_timeout_s(next_renewal), room)
         else:
             yield partial(queue.wait_until, self._has_room, WAIT_S)
@@ -72,8 +71,8 @@ class ShareRun(ProcessorBase):
 
     def _has_room(self) -> bool:
         """Returns True if workers will soon have no records, and more may be acquired."""
-        queue, settings = self._state.queue, self._state.settings
-        few = self._acquired.count < settings.max_in_flight and queue.runnable <= self._limit.low(self._now())
+        queue, now = self._state.queue, self._now()
+        few = self._acquired.count < self._limit.with_retries(now) and queue.runnable <= self._limit.low(now)
         return few and not queue.suspended
 
     def _poll_timeout_s(self, next_renewal: float) -> float:

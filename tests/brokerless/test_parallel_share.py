@@ -250,7 +250,7 @@ def test_restarts_use_up_few_deliveries(written: FakeCluster) -> None:
 
     for _ in range(4):
         with ShareConsumer("t", **options(written)) as consumer, pytest.raises(ConnectionError):
-            process(consumer, fail, workers=4, order="none", retry=None)
+            process(consumer, fail, workers=4, order="none", retry=Retry(attempts=2, backoff_s=0.1))
     finished = Finished()
     deliveries: list[int] = []
 

@@ -25,6 +25,16 @@ def test_the_records_of_a_second() -> None:
     assert 16 == limit.value(1300.0)
 
 
+def test_records_that_wait_for_a_retry() -> None:
+    """If a failure ends the run, they count before the first record is finished, and half afterwards."""
+    limit = AcquireLimit(8, 1000, careful=True)
+    limit.received([1], 10.0)
+    found = [limit.with_retries(10.0)]
+    limit.finished(1, 20.0)
+    found += [limit.with_retries(20.0), AcquireLimit(8, 1000, careful=False).with_retries(0.0)]
+    assert [16, 32, 1000] == found
+
+
 def test_a_group_without_renewals() -> None:
     """No records wait for workers, unless handlers are quick."""
     limit = AcquireLimit(8, 1000, careful=False)
