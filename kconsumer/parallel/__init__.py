@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from kconsumer.consumer import Consumer
 from kconsumer.consumer_base import ConsumerBase
 from kconsumer.errors import ConfigError
+from kconsumer.parallel.dead_letters import DeadLetters
 from kconsumer.parallel.processor import Processor
 from kconsumer.parallel.runs import stop
 from kconsumer.parallel.settings import Attempt, CircuitBreaker, ExecutorName, Handler, Options, Retry, Summary
@@ -28,6 +29,7 @@ __all__ = [
     "AsyncShareProcessor",
     "Attempt",
     "CircuitBreaker",
+    "DeadLetters",
     "Processor",
     "Retry",
     "ShareProcessor",

@@ -54,6 +54,8 @@ class Failures:
         self._queue = queue
         self._cancellation = cancellation
         self._on_failure = settings.on_failure
+        self._arguments = max(2, positional_arguments(self._on_failure, 3)) if callable(self._on_failure) else 0
+        self._attempts = settings.retry.attempts
 
     def handle(self, task: Task, error: BaseException, *, last: bool = False) -> None:
         """Handle the error of an attempt, the `last` one or not. Calls a callable `on_failure` on this thread."""
@@ -86,4 +88,8 @@ class Failures:
         """Call `on_failure`. Raises the error that ends the run, if there is one."""
         if self._on_failure == "stop" or not isinstance(error, Exception):
             raise error
-        return self._on_failure(task[2], error) if callable(self._on_failure) else None
+        if not callable(self._on_failure):
+            return None
+        tracker, _, record = task
+        attempt = Attempt(tracker.failures.get(record.offset, 1), self._attempts)
+        return self._on_failure(*(record, error, attempt)[: self._arguments])

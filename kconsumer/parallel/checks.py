@@ -8,6 +8,7 @@ from kconsumer.config.options import ConsumerConfig
 from kconsumer.consumer import Consumer
 from kconsumer.errors import ConfigError
 from kconsumer.listener import is_coroutine_function
+from kconsumer.parallel.dead_letters import DeadLetters
 from kconsumer.parallel.settings import Settings
 
 
@@ -33,6 +34,9 @@ def check_handler(handler: Any, settings: Settings) -> None:
     """Raise TypeError if the executor cannot call this handler."""
     if not callable(handler):
         raise TypeError(f"the handler must be a callable that takes a record, not {handler!r}")
+    asynchronous = isinstance(settings.on_failure, DeadLetters) and settings.on_failure.asynchronous
+    if asynchronous and settings.executor != "asyncio":
+        raise TypeError("DeadLetters has a producer of aiokafka: use executor='asyncio'")
     if settings.executor != "asyncio":
         for what, function in (("the handler", handler), ("on_failure", settings.on_failure)):
             if _is_coroutine(function):

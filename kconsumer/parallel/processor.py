@@ -8,6 +8,7 @@ from kconsumer.errors import StateError
 from kconsumer.parallel.attempt import Executor
 from kconsumer.parallel.checks import check_consumer, check_handler
 from kconsumer.parallel.concurrency import Concurrency
+from kconsumer.parallel.dead_letters import DeadLetters
 from kconsumer.parallel.executors import create_executor
 from kconsumer.parallel.flows import Flow, run_flow
 from kconsumer.parallel.handover import Handover
@@ -32,6 +33,8 @@ class ProcessorBase:
         settings = Settings(**options)  # type: ignore[arg-type]  # `retry` may be None
         self._check(consumer)
         check_handler(handler, settings)
+        if isinstance(settings.on_failure, DeadLetters):
+            settings.on_failure.group_id = consumer._config.group_id or ""
         concurrency = self._create_concurrency()
         self._state = self._create_state(consumer, settings, concurrency)
         self._executor = self._create_executor(settings, handler, concurrency)

@@ -22,7 +22,7 @@ Order = Literal["partition", "key", "none"] | Callable[[ConsumerRecord], Hashabl
 ExecutorName = Literal["threads", "processes", "asyncio"]
 Revocation = Literal["drain", "abandon"]
 Handler = Callable[..., Any]  # (record), or (record, attempt)
-DeadLetters = Callable[[ConsumerRecord, BaseException], Any]
+OnFailure = Callable[..., Any]  # (record, error), or (record, error, attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Options(TypedDict, total=False):
     order: Order
     max_in_flight: int
     retry: Retry | None
-    on_failure: Literal["stop", "skip"] | DeadLetters
+    on_failure: Literal["stop", "skip"] | OnFailure
     on_revoke: Revocation
     drain_timeout_s: float
     commit_interval_s: float
@@ -166,7 +166,7 @@ class Settings:
     executor: str = "threads"
     max_in_flight: int = 1000
     retry: Retry = DEFAULT_RETRY
-    on_failure: str | DeadLetters = "stop"
+    on_failure: str | OnFailure = "stop"
     on_revoke: str = "drain"
     drain_timeout_s: float = 20.0
     commit_interval_s: float = 1.0
