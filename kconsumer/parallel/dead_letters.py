@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Awaitable
 from typing import Any
 
-from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.decode import ConsumerRecord
 from kconsumer.errors import ConfigError, TimeoutError
 from kconsumer.parallel.settings import Attempt
 
