@@ -44,10 +44,10 @@ from operations import (
 )
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 91, "threaded": 99, "consumer protocol": 95},
-    EMPTY: {"classic": 33, "threaded": 27, "consumer protocol": 25},
-    COMMIT: {"classic": 280, "threaded": 510, "consumer protocol": 566},
-    HEARTBEAT: {"classic": 393, "threaded": 360, "consumer protocol": 403},
+    FETCH: {"classic": 81, "threaded": 89, "consumer protocol": 85},
+    EMPTY: {"classic": 32, "threaded": 26, "consumer protocol": 24},
+    COMMIT: {"classic": 280, "threaded": 501, "consumer protocol": 557},
+    HEARTBEAT: {"classic": 383, "threaded": 351, "consumer protocol": 394},
     SHARE_FETCH: {SHARE: 255},
 }
 """The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.

@@ -4,4 +4,5 @@ The parts are in the folder of this name.
 """
 
 include "cycle/fetch_buffer.pyx"
+include "cycle/fetch_requests.pyx"
 include "cycle/fetch_cycle.pyx"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
+from kconsumer._core.cycle import BrokerFetchState, PlannerState
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.fetching.buffer import FetchBuffer, FetchChain
 from kconsumer.fetching.session import FetchSession
@@ -38,68 +39,19 @@ class BackedOff(NamedTuple):
     reason: str
 
 
-class BrokerFetchState:
-    """A broker and the partitions to fetch from it."""
-
-    __slots__ = ("chains", "changed", "full", "leader_only", "node", "responded_at", "session")
-
-    def __init__(
-        self, node: Node, session: FetchSession, chains: dict[TopicPartition, FetchChain] | None = None
-    ) -> None:
-        self.node = node
-        self.session = session
-        self.responded_at = 0.0  # when the broker last responded to a fetch (ms)
-        self.chains = {} if chains is None else chains
-        #: Partitions for which this broker, their leader, must not name a read replica. While there is one, requests
-        #: contain no rack.
-        self.leader_only = {tp for tp, chain in self.chains.items() if chain.state.replica.has_refusal}
-        self.full: set[TopicPartition] = set()  # partitions without room; no fetch is sent while there is one
-        self.changed: dict[TopicPartition, None] = {}  # partitions that may differ from the last request of the session
-
-    @property
-    def ready(self) -> bool:
-        """True if there are partitions to fetch and all of them have room in the buffer."""
-        return bool(self.chains) and not self.full
-
-    def mark_responded(self, now: float) -> None:
-        """Record that the broker responded to a fetch at `now` (ms)."""
-        self.responded_at = now
-
-    def add(self, tp: TopicPartition, chain: FetchChain) -> None:
-        """Add a partition to fetch from this broker. The next fetch starts where the partition's chain ends."""
-        self.chains[tp] = chain
-        self.changed[tp] = None
-        if has_room(chain):
-            self.full.discard(tp)
-        else:
-            self.full.add(tp)
-        if chain.state.replica.has_refusal:
-            self.leader_only.add(tp)
-        else:
-            self.leader_only.discard(tp)
-
-    def remove(self, tp: TopicPartition) -> None:
-        """Remove a partition, which is no longer fetched from this broker."""
-        del self.chains[tp]
-        self.full.discard(tp)
-        self.leader_only.discard(tp)
-        self.changed[tp] = None
-
-    def __repr__(self) -> str:
-        counts = f"{len(self.chains)} partitions, {len(self.full)} without room"
-        return f"<BrokerFetchState {self.node}: {counts}, {self.session!r}>"
-
-
 def has_room(chain: FetchChain) -> bool:
     """Returns True if another fetch of the partition may be sent before the buffered ones are read."""
     return chain.has_room
 
 
-class FetchPlanner:
+class FetchPlanner(PlannerState):
     """Assigns each partition to the broker to fetch it from.
 
     Iteration yields the brokers. The broker that has waited longest since its last request is the first.
     """
+
+    _cluster: Cluster
+    _buffer: FetchBuffer
 
     def __init__(
         self,
@@ -109,44 +61,17 @@ class FetchPlanner:
         metadata: MetadataRequester,
         buffer: FetchBuffer,
     ) -> None:
+        super().__init__(cluster, assignment.changes, buffer)
         self._config = config
-        self._cluster = cluster
         self._assignment = assignment
-        self._changes = assignment.changes
         self._metadata = metadata
-        self._buffer = buffer
         self._brokers: dict[int, BrokerFetchState] = {}
         self._broker_of: dict[TopicPartition, BrokerFetchState] = {}
         self._backed_off: dict[TopicPartition, BackedOff] = {}
         self._leaderless: dict[TopicPartition, float] = {}  # when each partition without a leader lost it (ms)
-        self._next_release = FOREVER  # when the first backoff ends (ms)
-        self._lease_end = FOREVER  # when the first partition may be read from another replica (ms)
-        self.active_brokers = 0  # the number of brokers that have partitions to fetch
-        self._seen = (-1, -1)  # the versions of metadata and assignment at the last update
 
     def __iter__(self) -> Iterator[BrokerFetchState]:
         return iter(list(self._brokers.values()))
-
-    @property
-    def changed(self) -> bool:
-        """True if the state of a partition, the metadata or the assignment changed since the last `update`.
-
-        The end of a backoff does not count.
-        """
-        return bool(self._changes.dirty) or self._seen != (
-            self._cluster.update_version,
-            self._changes.assignment_version,
-        )
-
-    @property
-    def buffer_changed(self) -> bool:
-        """True if the buffered data of a partition changed since the last `update`, or memory was freed."""
-        return bool(self._buffer.dirty) or self._buffer.memory.has_freed
-
-    @property
-    def next_change(self) -> float:
-        """The time (ms) at which a backoff has ended, or a partition may be read from another replica; or FOREVER."""
-        return min(self._next_release, self._lease_end + 1.0)
 
     def update(self, now: float) -> None:
         """Decide again from which broker each partition is fetched, if its state, metadata or buffered data has
@@ -290,7 +215,7 @@ class FetchPlanner:
         if broker is None:
             session = FetchSession(node.id, self._config.max_partition_fetch_bytes)
             broker = self._brokers[node.id] = BrokerFetchState(node, session)
-        broker.node = node
+        broker.move_to(node)
         return broker
 
     def _is_backed_off(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:

@@ -26,13 +26,14 @@ import random
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from kconsumer._core.cycle import FetchCycle, InFlightFetch
+from kconsumer._core.cycle import BrokerFetchState, FetchCycle, FetchState, InFlightFetch
+from kconsumer._core.lock import EngineLock
 from kconsumer._core.metrics import FetchEvents
 from kconsumer.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, error_for
-from kconsumer.fetching.brokers import BrokerFetchState, FetchPlanner, MetadataRequester, has_room
+from kconsumer.fetching.brokers import FetchPlanner, MetadataRequester, has_room
 from kconsumer.fetching.buffer import FetchBuffer, FetchChain
 from kconsumer.fetching.metrics import FetchMetrics
 from kconsumer.fetching.partition_status import SLOW_RESPONSE_MS, FetchContext, NodeFailure
@@ -57,8 +58,17 @@ SESSION_ERRORS = (Errors.FETCH_SESSION_ID_NOT_FOUND, Errors.INVALID_FETCH_SESSIO
 EXPEDITE_AFTER_MS = 10.0  # a fetch in flight for longer than this (ms) probably found no data
 
 
-class FetchManager:
-    """Sends fetch requests and handles their responses. It must not run at the same time as the collector."""
+class FetchManager(FetchState):
+    """Sends fetch requests and handles their responses. It must not run at the same time as the collector.
+
+    `expedited_offsets` has the chains and offsets of expedited fetches that were sent since the last response to
+    another fetch. From `continue_until` (ms) on, the cycle sends no fetch, because the user no longer polls.
+    """
+
+    buffer: FetchBuffer
+    planner: FetchPlanner
+    in_flight: dict[int, InFlightFetch]
+    _expedited: dict[int, InFlightFetch]
 
     def __init__(
         self,
@@ -70,50 +80,21 @@ class FetchManager:
         metrics: Metrics | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        assignment = subscription.assignment
+        super().__init__(assignment, buffer, FetchPlanner(config, cluster, assignment, metadata, buffer))
         self._config = config
         self._cluster = cluster
-        assignment = self.assignment = subscription.assignment
         self._metadata = metadata
-        self.buffer = buffer
         self._metrics = (
             None if metrics is None else FetchMetrics(metrics, subscription, read_committed=config.read_committed)
         )
         self._response_handler = FetchResponseHandler(config, cluster, assignment, metadata, buffer)
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self.planner = FetchPlanner(config, cluster, assignment, metadata, buffer)
-        self.in_flight: dict[int, InFlightFetch] = {}  # fetches of sessions, by broker
-        self._expedited: dict[int, InFlightFetch] = {}  # expedited fetches, by broker
-        #: The chains and offsets of expedited fetches that were sent since the last response to another fetch.
-        self.expedited_offsets: dict[TopicPartition, tuple[FetchChain, int]] = {}
-        self._expedited_response = False  # an expedited fetch ended since the last poll
         self._memory = buffer.memory
-        self._waits_for_memory: dict[int, float] = {}  # by broker, when memory ran out of room for a fetch (ms)
-        self.node_failures: dict[int, NodeFailure] = {}  # by broker, if its last fetch failed
-        self._responded = False  # a fetch of a session ended since the last poll
         self._assignment_version = -1
         self._cycle: FetchCycle | None = None  # see `use_cycle`
-        #: The time (ms) from which on the cycle sends no fetch, because the user no longer polls.
-        self.continue_until = 0.0
 
     # --- called by the engine --------------------------------------------------------------------------
-
-    @property
-    def has_in_flight(self) -> bool:
-        """True if any fetch is in flight."""
-        return bool(self.in_flight)
-
-    @property
-    def needs_poll(self) -> bool:
-        """True if `poll` may have a request to send.
-
-        This is the case if a partition, the metadata or the assignment changed, or if an expedited fetch ended. It is
-        also the case if another fetch ended or the buffer changed, and some broker has no fetch in flight. The end of a
-        backoff does not count, so the engine must always call `poll` before it waits.
-        """
-        planner = self.planner
-        if len(self.in_flight) < planner.active_brokers and (self._responded or planner.buffer_changed):
-            return True
-        return self._expedited_response or planner.changed
 
     def poll(self, now: float) -> PollResult:
         """Returns the fetch requests to send now."""
@@ -221,16 +202,7 @@ class FetchManager:
             self._metrics.update_assignment()
         self.buffer.account(self.events, now)
 
-    @property
-    def steady(self) -> bool:
-        """True if a broker's next request may follow its response without a poll of this manager."""
-        return not (self.planner.changed or self._expedited or self._waits_for_memory or self.buffer.has_paused)
-
-    def continue_to(self, until: float) -> None:
-        """Let the cycle send fetches until this time (ms). Each poll of the user postpones it."""
-        self.continue_until = until
-
-    def use_cycle(self, lock: object, on_records: Callable[[], object], on_ended: Callable[[], object]) -> None:
+    def use_cycle(self, lock: EngineLock, on_records: Callable[[], object], on_ended: Callable[[], object]) -> None:
         """Let ordinary responses be handled where they are received. `lock` guards the state of this manager.
 
         `on_records` is called after records were buffered, and `on_ended` when `poll` must create the next request.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kconsumer._core.cycle import InFlightFetch, Memory
-from kconsumer.fetching.brokers import BackedOff, BrokerFetchState
+from kconsumer._core.cycle import BrokerFetchState, InFlightFetch, Memory
+from kconsumer.fetching.brokers import BackedOff
 from kconsumer.fetching.buffer import CompletedFetch, FetchChain
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchState, PartitionState
@@ -79,7 +79,8 @@ class FetchContext(NamedTuple):
         """
         if self.broker is None or not self.broker.full:
             return None
-        return min((self.broker.chains[tp] for tp in self.broker.full), key=lambda chain: chain.topic_partition)
+        full: list[FetchChain] = [self.broker.chains[tp] for tp in self.broker.full]
+        return min(full, key=lambda chain: chain.topic_partition)
 
 
 # --- reasons ----------------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kconsumer._core.cycle import RequestedPartition
 from kconsumer.deferred_calls import get_logger
 from kconsumer.fetching.brokers import MetadataRequester
 from kconsumer.fetching.error_actions import ACCEPT, RAISE, RETRY, FetchErrorAction, fetch_error
-from kconsumer.fetching.session import RequestedPartition
 from kconsumer.schema.fetch import FetchPartitionData
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.types import Node

@@ -5,9 +5,8 @@ Decides the wait time and the minimum size of a response. `session.py` decides w
 
 from __future__ import annotations
 
-from kconsumer._core.cycle import FetchCycle, InFlightFetch
+from kconsumer._core.cycle import BrokerFetchState, FetchCycle, InFlightFetch
 from kconsumer.config.option_groups import FetchConfig
-from kconsumer.fetching.brokers import BrokerFetchState
 from kconsumer.fetching.session import SessionRequest
 from kconsumer.schema.fetch import FetchRequest
 

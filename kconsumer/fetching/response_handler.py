@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from kconsumer._core.cycle import Block, InFlightFetch, Memory
+from kconsumer._core.cycle import Block, InFlightFetch, Memory, RequestedPartition
 from kconsumer._core.decode import PartitionFetch, next_fetch_offset
 from kconsumer._core.metrics import ResponseTally
 from kconsumer._core.wire import Slice
@@ -20,7 +20,7 @@ from kconsumer.fetching.brokers import MetadataRequester
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.error_actions import ACCEPT, ERROR_ACTIONS, NAMES_LEADER, REFRESH, RESET, RETRY, fetch_error
 from kconsumer.fetching.read_replicas import Failed, ReadReplicas, is_leader, refusal_of
-from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES, RequestedPartition
+from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES
 from kconsumer.schema.fetch import FetchPartitionData, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.state.assignment import Assignment
 from kconsumer.state.cluster import Cluster

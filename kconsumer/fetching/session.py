@@ -18,13 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from kconsumer._core.cycle import next_epoch
+from kconsumer._core.cycle import RequestedPartition, SessionState, next_epoch
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.fetching.buffer import FetchChain
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
-from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.types import TopicPartition
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
@@ -33,35 +32,6 @@ LAST_VERSION_WITH_NAMES = 12
 MAX_VERSION = 32767
 
 _log = get_logger(__name__)
-
-
-class RequestedPartition:
-    """A partition as it was last requested in a session."""
-
-    __slots__ = ("chain", "leader", "offset", "topic_id")
-
-    def __init__(self, chain: FetchChain, offset: int, leader: LeaderAndEpoch, topic_id: bytes | None) -> None:
-        self.chain = chain  # the chain that the response continues
-        self.offset = offset  # the requested offset
-        self.leader = leader  # the leader when the request was created
-        self.topic_id = topic_id
-
-    @property
-    def leader_epoch(self) -> int:
-        """The leader epoch in the request; -1 if it is unknown."""
-        return -1 if self.leader.epoch is None else self.leader.epoch
-
-    def differs_from(self, before: RequestedPartition | None) -> bool:
-        """Returns True if a request must contain the partition, because the one `before` had other values."""
-        return (
-            before is None
-            or self.offset != before.offset
-            or self.leader_epoch != before.leader_epoch
-            or self.topic_id != before.topic_id
-        )
-
-    def __repr__(self) -> str:
-        return f"<RequestedPartition {self.chain.topic_partition} at {self.offset}>"
 
 
 class SessionRequest(NamedTuple):
@@ -79,20 +49,14 @@ class SessionRequest(NamedTuple):
         return MAX_VERSION if self.by_id else LAST_VERSION_WITH_NAMES
 
 
-class FetchSession:
+class FetchSession(SessionState):
     """The fetch session with one broker. One request may be in flight at a time."""
 
     def __init__(self, broker: int, max_bytes: int) -> None:
         """Create a session that requests at most `max_bytes` of each partition."""
+        super().__init__(max_bytes)
         self.broker = broker
-        self.id = 0
-        self.epoch = INITIAL_EPOCH
-        self.requested: dict[
-            TopicPartition, RequestedPartition
-        ] = {}  # all partitions of the session, after the last request
-        self.topic_names: dict[bytes, str] = {}  # by topic id; a response contains only ids
         self.session_partitions: set[TopicPartition] = set()  # the partitions of the last response
-        self.max_bytes = max_bytes
         self._by_id = True  # whether the session uses topic ids
         self._full = True  # whether the request in flight is a full one
         self._without_id: set[TopicPartition] = set()  # partitions of the session whose topic id is unknown

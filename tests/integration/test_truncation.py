@@ -20,9 +20,10 @@ from confluent_kafka import TopicPartition as ElectedPartition
 from confluent_kafka.admin import NewTopic
 
 from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
+from kconsumer._core.cycle import RequestedPartition
 from kconsumer.errors import LogTruncationError
 from kconsumer.fetching.manager import FetchManager
-from kconsumer.fetching.session import FetchSession, RequestedPartition
+from kconsumer.fetching.session import FetchSession
 from kconsumer.schema.fetch import FetchPartition
 from kconsumer.state.partition import FETCHING, FetchPosition, PartitionState
 from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
@@ -251,7 +252,7 @@ def fetches_send_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
         self.transition_to(FETCHING, position)
 
     monkeypatch.setattr(FetchSession, "_row", row_with_epoch)
-    monkeypatch.setattr(FetchManager, "steady", False)  # the cycle sends no epochs
+    monkeypatch.setattr(FetchManager, "continue_to", lambda *_: None)  # the cycle sends no epochs
     monkeypatch.setattr(PartitionState, "validate", believe)
 
 

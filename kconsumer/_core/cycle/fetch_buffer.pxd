@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 from kconsumer._core.decode cimport PartitionFetch
-from kconsumer._core.metrics cimport FetchEvents
+from kconsumer._core.metrics cimport FetchEvents, ResponseTally
 
 
 cdef class Memory:
@@ -39,7 +39,7 @@ cdef class CompletedFetch:
     cdef public Py_ssize_t size
     cdef public int error_code
     cdef public object diverging_epoch
-    cdef public object tally
+    cdef public ResponseTally tally
     cdef public Py_ssize_t records
     cdef public Py_ssize_t record_bytes
     cdef public str failure

@@ -16,7 +16,7 @@ from weakref import ref
 cimport cython
 from libc.stdint cimport int64_t
 
-from kconsumer._core.metrics cimport FetchEvents
+from kconsumer._core.metrics cimport FetchEvents, ResponseTally
 
 MEMORY_SHARES = 4
 DEFAULT_MAX_BATCH = 1 << 20
@@ -399,6 +399,7 @@ cdef class BufferQueue:
     cpdef int account(self, FetchEvents events, double now) except -1:
         """Record the metrics of the fetches that were read or dropped since the last call. `events` may be None."""
         cdef CompletedFetch fetch
+        cdef ResponseTally tally
         finished, self.finished = self.finished, []
         if events is None:
             return 0

@@ -3,7 +3,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 from kconsumer._core.net cimport InFlight, RequestQueue
-from kconsumer._core.metrics cimport FetchEvents
+from kconsumer._core.lock cimport EngineLock
+from kconsumer._core.metrics cimport FetchEvents, ResponseTally
 from kconsumer._core.wire cimport Frame, Span
 
 
@@ -17,14 +18,20 @@ cdef struct ResponseRow:
     int32_t number
 
 
+cdef class FoundPartition:
+    cdef RequestedPartition requested
+    cdef CompletedFetch fetch
+    cdef object end                          # None: it is not known
+
+
 cdef class InFlightFetch:
-    cdef readonly object broker
+    cdef readonly BrokerFetchState broker
     cdef readonly Py_ssize_t max_bytes
     cdef readonly Py_ssize_t reserved
     cdef readonly double sent_at
     cdef readonly bint full
-    cdef readonly object requested
-    cdef readonly object topic_names
+    cdef readonly dict requested
+    cdef readonly dict topic_names
     cdef readonly bint leader_only
     cdef readonly Py_ssize_t active_brokers
     cdef Py_ssize_t partitions               # of the broker, when the request was created
@@ -37,8 +44,8 @@ cdef class InFlightFetch:
 
 
 cdef class FetchCycle:
-    cdef object manager
-    cdef object lock
+    cdef FetchState manager
+    cdef EngineLock lock
     cdef FetchEvents events
     cdef bint check_crcs
     cdef bint read_committed
@@ -48,5 +55,11 @@ cdef class FetchCycle:
 
     cdef object respond(self, InFlightFetch flight, RequestQueue connection, InFlight entry, Frame frame, double now)
     cdef list find(self, InFlightFetch flight, ResponseRow* rows, int count, Frame frame, double now)
+    cdef FoundPartition found_partition(
+        self, RequestedPartition requested, ResponseRow* row, ResponseTally tally, Frame frame, double now
+    )
     cdef int apply(self, InFlightFetch flight, ResponseRow* rows, list found, Frame frame, double now) except -1
+    cdef int update_offsets(self, BufferedChain chain, ResponseRow* row) except -1
     cdef list changes(self, InFlightFetch flight, RequestQueue connection, double now)
+    cdef bint may_continue(self, InFlightFetch flight, double now) except -1
+    cdef RequestedPartition continued(self, BrokerFetchState broker, object tp)

@@ -17,8 +17,9 @@ from libc.string cimport memcpy
 from functools import partial
 
 from kconsumer._core.net cimport InFlight, RequestQueue
+from kconsumer._core.lock cimport EngineLock
 from kconsumer._core.decode cimport new_fetch
-from kconsumer._core.metrics cimport FetchEvents
+from kconsumer._core.metrics cimport FetchEvents, ResponseTally
 from kconsumer._core.wire cimport (
     Frame,
     Slice,
@@ -34,8 +35,6 @@ from kconsumer._core.wire cimport (
 )
 
 from kconsumer._core.decode import next_fetch_offset
-from kconsumer._core.metrics import ResponseTally
-from kconsumer.types import TopicPartition
 
 
 cdef enum:
@@ -114,6 +113,11 @@ cdef inline bint read_no_rows(Span* span) noexcept:
 
 
 @cython.final
+cdef class FoundPartition:
+    """What a response has of one partition: what was requested, its data or None, and the offset behind that."""
+
+
+@cython.final
 cdef class InFlightFetch:
     """A Fetch request in flight, and the session as it was when the request was created.
 
@@ -125,13 +129,13 @@ cdef class InFlightFetch:
 
     def __init__(
         self,
-        broker,
+        BrokerFetchState broker not None,
         Py_ssize_t max_bytes,
         Py_ssize_t reserved,
         double sent_at,
         bint full,
-        requested,
-        topic_names,
+        dict requested not None,
+        dict topic_names not None,
         bint leader_only,
         Py_ssize_t active_brokers=0,
         FetchCycle cycle=None,
@@ -171,20 +175,31 @@ cdef class FetchCycle:
     """Handles the ordinary responses to the fetches of one consumer. `lock` guards the state of `manager`."""
 
     def __init__(
-        self, manager, lock, FetchEvents events, *, bint check_crcs, bint read_committed, Py_ssize_t batch_limit
+        self,
+        FetchState manager not None,
+        EngineLock lock not None,
+        FetchEvents events,
+        *,
+        bint check_crcs,
+        bint read_committed,
+        Py_ssize_t batch_limit,
     ):
         self.manager, self.lock, self.events = manager, lock, events
         self.check_crcs, self.read_committed, self.batch_limit = check_crcs, read_committed, batch_limit
         self.on_records = self.on_ended = bool
 
-    cdef object respond(self, InFlightFetch flight, RequestQueue connection, InFlight entry, Frame frame, double now):
+    cdef object respond(
+        self, InFlightFetch flight, RequestQueue connection, InFlight entry, Frame frame, double now
+    ):
         cdef ResponseRow rows[MAX_PARTITIONS]
         cdef int count = 0
         cdef list found, changes
         cdef bytes request = b""
         cdef Span span
+        cdef SessionState session
         span.p, span.end = frame.data, frame.data + frame.size
-        with self.lock:
+        self.lock.take(True, -1)
+        try:
             session = flight.broker.session
             if not parse(span, entry.correlation_id, session.id, rows, &count):
                 return None
@@ -198,98 +213,105 @@ cdef class FetchCycle:
                 flight.sent_at = now
             else:
                 self.manager.end_flight(flight)
+        finally:
+            self.lock.drop()
         flight.ended, flight.has_records = changes is None, count > 0
         return request
 
     cdef list find(self, InFlightFetch flight, ResponseRow* rows, int count, Frame frame, double now):
-        """Returns a tuple for each partition of the response: what was requested, its buffered data, and the offset
-        behind that. Returns None if the response is not ordinary."""
+        """Returns a FoundPartition for each partition of the response, or None if the response is not ordinary."""
         cdef int index
         cdef ResponseRow* row
-        cdef Py_ssize_t size
         cdef dict seen = {}
         cdef list found = []
-        cdef Slice records
-        tally = ResponseTally()
-        cdef CompletedFetch fetch
-        manager, node_id = self.manager, flight.broker.node.id
-        cdef BufferQueue buffer = manager.buffer
+        cdef RequestedPartition requested
+        cdef FetchState manager = self.manager
+        node_id = flight.broker.node.id
         if manager.in_flight.get(node_id) is not flight or node_id in manager.node_failures:
             return None
         for index in range(count):
             row = &rows[index]
-            name = flight.topic_names.get(row.topic_id.p[:TOPIC_ID_BYTES])
-            tp = TopicPartition(name, row.number)
-            requested = flight.requested.get(tp)
-            if requested is None or tp in seen or not is_continued(buffer, tp, requested, node_id):
+            key = flight.topic_names.get(row.topic_id.p[:TOPIC_ID_BYTES]), row.number  # equals a TopicPartition
+            requested = flight.requested.get(key)
+            if requested is None or key in seen or not is_continued(manager.buffer, requested, node_id):
                 return None
-            seen[tp] = requested
+            seen[key] = requested
         # A fetch and its data refer to each other, so nothing is created before the whole response is known to be
         # ordinary.
-        for index, (tp, requested) in enumerate(seen.items()):
-            row = &rows[index]
-            size = row.records.end - row.records.p
-            if not size:
-                found.append((requested, None, None))
-                continue
-            records = slice_of(frame, row.records.p, size)
-            offset = requested.offset
-            fetch = CompletedFetch(requested.chain, offset)
-            fetch.size, fetch.tally, fetch.arrived_at, fetch.topic_id = size, tally, now, requested.topic_id
-            fetch.data = new_fetch(
-                tp,
-                records,
-                offset,
-                self.check_crcs,
-                self.read_committed,
-                partial(buffer.unpack, fetch),
-                self.batch_limit,
-            )
-            next_offset = next_fetch_offset(records)
-            end = None if next_offset is None or next_offset[0] <= offset else next_offset[0]
-            found.append((requested, fetch, end))
+        tally = ResponseTally()
+        for index, requested in enumerate(seen.values()):
+            found.append(self.found_partition(requested, &rows[index], tally, frame, now))
+        return found
+
+    cdef FoundPartition found_partition(
+        self, RequestedPartition requested, ResponseRow* row, ResponseTally tally, Frame frame, double now
+    ):
+        """Returns what a response has of one partition."""
+        cdef FoundPartition found = FoundPartition.__new__(FoundPartition)
+        cdef Py_ssize_t size = row.records.end - row.records.p
+        cdef Slice records
+        cdef CompletedFetch fetch
+        found.requested = requested
+        if not size:
+            return found
+        records = slice_of(frame, row.records.p, size)
+        fetch = CompletedFetch(requested.chain, requested.offset)
+        fetch.size, fetch.tally, fetch.arrived_at, fetch.topic_id = size, tally, now, requested.topic_id
+        fetch.data = new_fetch(
+            requested.chain.topic_partition,
+            records,
+            requested.offset,
+            self.check_crcs,
+            self.read_committed,
+            partial(self.manager.buffer.unpack, fetch),
+            self.batch_limit,
+        )
+        end = next_fetch_offset(records)
+        found.fetch = fetch
+        found.end = None if end is None or end[0] <= requested.offset else end[0]
         return found
 
     cdef int apply(self, InFlightFetch flight, ResponseRow* rows, list found, Frame frame, double now) except -1:
         """Store what an ordinary response reports, and buffer its records."""
         cdef int index
-        cdef ResponseRow* row
         cdef object block = None
-        cdef CompletedFetch fetch
-        cdef BufferedChain chain
-        manager, broker = self.manager, flight.broker
+        cdef FoundPartition part
+        cdef FetchState manager = self.manager
         cdef BufferQueue buffer = manager.buffer
-        session = broker.session
-        session.epoch = next_epoch(session.epoch)
-        broker.responded_at = now
+        cdef SessionState session = flight.broker.session
+        session.epoch = <int32_t> next_epoch(session.epoch)
+        flight.broker.responded_at = now
         if manager.expedited_offsets:
             manager.expedited_offsets.clear()
         if self.events is not None:
             self.events.record_response(now - flight.sent_at, 0.0, now)
         for index in range(len(found)):
-            row = &rows[index]
-            requested, fetch, end = found[index]
-            chain = requested.chain
-            state, tp = chain.state, chain.topic_partition
-            if row.high_watermark >= 0:
-                state.high_watermark = row.high_watermark
-            if row.last_stable_offset >= 0:
-                state.last_stable_offset = row.last_stable_offset
-            if row.log_start_offset >= 0:
-                state.log_start_offset = row.log_start_offset
-            if self.events is not None and tp not in self.events.partitions:
-                manager.add_metrics(tp)
-            if fetch is None:
+            part = found[index]
+            self.update_offsets(part.requested.chain, &rows[index])
+            if part.fetch is None:
                 continue
             if block is None:
                 block = buffer.memory.track(frame, frame.capacity)
                 buffer.memory.record_response(frame.capacity, flight.max_bytes + flight.max_bytes // 4)
-            fetch.block = block
-            fetch.tally.expect()
-            manager.assignment.move_to_end(tp)
-            buffer.append(fetch, end)
+            part.fetch.block = block
+            part.fetch.tally.expect()
+            manager.assignment.move_to_end(part.requested.chain.topic_partition)
+            buffer.append(part.fetch, part.end)
         if buffer.finished:
             buffer.account(self.events, now)
+        return 0
+
+    cdef int update_offsets(self, BufferedChain chain, ResponseRow* row) except -1:
+        """Store the offsets that a response reports of a partition."""
+        state = chain.state
+        if row.high_watermark >= 0:
+            state.high_watermark = row.high_watermark
+        if row.last_stable_offset >= 0:
+            state.last_stable_offset = row.last_stable_offset
+        if row.log_start_offset >= 0:
+            state.log_start_offset = row.log_start_offset
+        if self.events is not None and chain.topic_partition not in self.events.partitions:
+            self.manager.add_metrics(chain.topic_partition)
         return 0
 
     cdef list changes(self, InFlightFetch flight, RequestQueue connection, double now):
@@ -298,60 +320,68 @@ cdef class FetchCycle:
         Returns None if the manager must decide what the next request contains, or when it is sent.
         """
         cdef list changed = []
-        cdef BufferedChain chain
-        manager, broker = self.manager, flight.broker
-        cdef BufferQueue buffer = manager.buffer
-        cdef Memory memory = buffer.memory
-        cdef dict chains = broker.chains, requested_partitions = broker.session.requested
-        planner = manager.planner
-        if (
-            len(chains) != flight.partitions
-            or broker.full
-            or bool(broker.leader_only) != flight.leader_only
-            or planner.active_brokers != flight.active_brokers
-            or memory.reserve_for(flight.max_bytes) != flight.reserved
-            or memory.room_bytes() < 0
-            or now >= manager.continue_until
-            or planner.next_change <= now
-            or not manager.steady
-            or not connection.may_continue(now)
-        ):
+        cdef RequestedPartition requested
+        cdef FetchState manager = self.manager
+        cdef BrokerFetchState broker = flight.broker
+        cdef dict dirty = manager.buffer.dirty
+        if not self.may_continue(flight, now) or not connection.may_continue(now):
             return None
-        for tp in {**broker.changed, **buffer.dirty}:
-            chain = chains.get(tp)
-            if chain is None:
+        for tp in {**broker.changed, **dirty} if broker.changed else dirty:
+            if tp not in broker.chains:
                 if tp in broker.changed:
                     return None
                 continue
-            requested = requested_partitions.get(tp)
-            if requested is None or requested.chain is not chain or buffer.chains.get(tp) is not chain:
+            requested = self.continued(broker, tp)
+            if requested is None:
                 return None
-            if requested.leader is not chain.leader or chain.failures or chain.has_error() or not chain.may_grow():
-                return None
-            if tp in broker.changed and requested.topic_id != manager.topic_id(tp.topic):
-                return None
-            if requested.offset != chain.next_offset:
+            if requested.offset != requested.chain.next_offset:
                 changed.append(requested)
         for requested in changed:
-            chain = requested.chain
-            requested.offset = chain.next_offset
-        for tp in [tp for tp in buffer.dirty if tp in chains]:
-            del buffer.dirty[tp]
-        if planner.active_brokers > 1:
-            planner.mark_sent(broker)
+            requested.offset = requested.chain.next_offset
+        for tp in [tp for tp in dirty if tp in broker.chains]:
+            del dirty[tp]
+        if manager.planner.active_brokers > 1:
+            manager.planner.mark_sent(broker)
         else:
             broker.changed.clear()
         return changed
 
+    cdef bint may_continue(self, InFlightFetch flight, double now) except -1:
+        """Returns True if the next request can have the same limits and partitions as this one."""
+        cdef FetchState manager = self.manager
+        cdef BrokerFetchState broker = flight.broker
+        cdef Memory memory = manager.buffer.memory
+        return (
+            len(broker.chains) == flight.partitions
+            and not broker.full
+            and bool(broker.leader_only) == flight.leader_only
+            and manager.planner.active_brokers == flight.active_brokers
+            and memory.reserve_for(flight.max_bytes) == flight.reserved
+            and memory.room_bytes() >= 0
+            and manager.may_continue(now)
+        )
 
-cdef bint is_continued(BufferQueue buffer, object tp, object requested, object node_id) except -1:
+    cdef RequestedPartition continued(self, BrokerFetchState broker, object tp):
+        """Returns what the session requests of a partition, or None if the manager must decide that again."""
+        cdef BufferedChain chain = broker.chains[tp]
+        cdef RequestedPartition requested = broker.session.requested.get(tp)
+        if requested is None or requested.chain is not chain or self.manager.buffer.chains.get(tp) is not chain:
+            return None
+        if requested.leader is not chain.leader or chain.failures or chain.has_error() or not chain.may_grow():
+            return None
+        if tp in broker.changed and requested.topic_id != self.manager.topic_id(tp.topic):
+            return None
+        return requested
+
+
+cdef bint is_continued(BufferQueue buffer, RequestedPartition requested, object node_id) except -1:
     """Returns True if the response to a request of a partition continues its buffered data."""
     cdef BufferedChain chain = requested.chain
     cdef CompletedFetch last
     leader = requested.leader
     if leader.leader is None or leader.leader.id != node_id or chain.failures or chain.state.out_of_range:
         return False
-    if buffer.chains.get(tp) is not chain or chain.next_offset != requested.offset:
+    if buffer.chains.get(chain.topic_partition) is not chain or chain.next_offset != requested.offset:
         return False
     if not chain.follows(leader) or chain.has_error():
         return False
@@ -371,7 +401,7 @@ cpdef int64_t next_epoch(int64_t epoch) noexcept:
 # --- the next request -------------------------------------------------------------------------------------------------
 
 
-cdef bytes encode(InFlightFetch flight, RequestQueue connection, InFlight entry, object session, list changes):
+cdef bytes encode(InFlightFetch flight, RequestQueue connection, InFlight entry, SessionState session, list changes):
     """Returns the next request of the session, with the rows of the partitions in `changes`."""
     if flight.key is not connection:
         flight.head, flight.tail = split(connection.encode(entry.api, entry.version, empty_request(entry)), entry)
@@ -380,6 +410,7 @@ cdef bytes encode(InFlightFetch flight, RequestQueue connection, InFlight entry,
         changes.sort(key=topic_id_of)
     cdef Py_ssize_t index = 0, first, at, topics = 0
     cdef bytes topic_id = b""
+    cdef RequestedPartition requested
     for requested in changes:
         if requested.topic_id != topic_id:
             topics += 1
@@ -396,8 +427,8 @@ cdef bytes encode(InFlightFetch flight, RequestQueue connection, InFlight entry,
     p = store_uvarint(p, <uint32_t> topics + 1)
     while index < len(changes):
         first = index
-        topic_id = changes[first].topic_id
-        while index < len(changes) and changes[index].topic_id == topic_id:
+        topic_id = (<RequestedPartition> changes[first]).topic_id
+        while index < len(changes) and (<RequestedPartition> changes[index]).topic_id == topic_id:
             index += 1
         memcpy(p, PyBytes_AS_STRING(topic_id), TOPIC_ID_BYTES)
         p = store_uvarint(p + TOPIC_ID_BYTES, <uint32_t> (index - first) + 1)
@@ -450,7 +481,7 @@ cdef inline unsigned char* store_uvarint(unsigned char* p, uint32_t value) noexc
     return p + 1
 
 
-cdef unsigned char* store_partition(unsigned char* p, object requested, int32_t max_bytes) except NULL:
+cdef unsigned char* store_partition(unsigned char* p, RequestedPartition requested, int32_t max_bytes) except NULL:
     """Store the part of a Fetch request for one partition at `p`. Returns the address after it."""
     epoch = requested.leader.epoch
     kc_store_be32(p, <uint32_t> <int32_t> requested.chain.topic_partition.partition)

@@ -38,6 +38,21 @@ cdef class DataSensors:
     cdef readonly SensorPair consumed   # bytes and records that a poll has taken
 
 
+cdef class TopicTally:
+    cdef readonly int64_t bytes
+    cdef readonly int64_t records
+
+
+cdef class ResponseTally:
+    cdef readonly int64_t unread    # the number of partitions whose data is neither read nor dropped yet
+    cdef readonly int64_t bytes
+    cdef readonly int64_t records
+    cdef readonly dict topics       # the TopicTally of each topic
+
+    cpdef int expect(self) except -1
+    cpdef int add(self, str topic, int64_t size, int64_t records) except -1
+
+
 cdef class FetchEvents:
     cdef SensorPair responses       # latency and throttle time
     cdef DataSensors data           # of all topics
@@ -46,6 +61,9 @@ cdef class FetchEvents:
     cdef readonly dict partitions   # partition -> SensorPair of lag and lead
     cdef bint read_committed
 
+    cpdef int record_response(self, double latency_ms, double throttle_ms, double now) except -1
+    cpdef int record_returned(self, list runs, dict positions, object states, double now) except -1
+    cpdef int record_drained(self, ResponseTally tally, double now) except -1
     cdef DataSensors topic(self, str topic)
     cdef int record_lag(self, SensorPair sensors, object state, int64_t offset, double now) except -1
 

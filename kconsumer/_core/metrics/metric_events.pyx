@@ -155,22 +155,19 @@ cdef int record_wait(PollEvents polls) except -1:
     return 0
 
 
+@cython.final
 cdef class ResponseTally:
     """Adds up the data of one Fetch response until all of it has been read or dropped."""
-
-    cdef readonly int64_t unread    # the number of partitions whose data is neither read nor dropped yet
-    cdef readonly int64_t bytes
-    cdef readonly int64_t records
-    cdef readonly dict topics       # the TopicTally of each topic
 
     def __cinit__(self):
         self.topics = {}
 
-    def expect(self):
+    cpdef int expect(self) except -1:
         """Count a partition whose data was buffered. `add` must be called for it later."""
         self.unread += 1
+        return 0
 
-    def add(self, str topic not None, int64_t size, int64_t records):
+    cpdef int add(self, str topic, int64_t size, int64_t records) except -1:
         """Add the bytes and records of a partition whose data has been read or dropped."""
         cdef TopicTally totals
         self.unread -= 1
@@ -182,13 +179,12 @@ cdef class ResponseTally:
         totals = <TopicTally> found
         totals.bytes += size
         totals.records += records
+        return 0
 
 
+@cython.final
 cdef class TopicTally:
     """The data of one topic in a Fetch response."""
-
-    cdef readonly int64_t bytes
-    cdef readonly int64_t records
 
 
 cdef class DataSensors:
@@ -198,6 +194,7 @@ cdef class DataSensors:
         self.requests, self.consumed = requests, consumed
 
 
+@cython.final
 cdef class FetchEvents:
     """Records what Fetch responses contain, in total, for each topic and for each partition."""
 
@@ -207,11 +204,11 @@ cdef class FetchEvents:
         self.responses, self.data, self.new_topic = responses, data, new_topic
         self.topics, self.partitions, self.read_committed = {}, {}, read_committed
 
-    def record_response(self, double latency_ms, double throttle_ms, double now):
+    cpdef int record_response(self, double latency_ms, double throttle_ms, double now) except -1:
         """Record the latency and the throttle time (ms) of a Fetch response."""
-        add_both(self.responses, latency_ms, throttle_ms, now, 1)
+        return add_both(self.responses, latency_ms, throttle_ms, now, 1)
 
-    def record_returned(self, list runs not None, dict positions not None, states not None, double now):
+    cpdef int record_returned(self, list runs, dict positions, object states, double now) except -1:
         """Record what a poll returns: the number and the uncompressed size of the records of each run. Also records the
         lag and lead of each partition whose position the poll has moved.
 
@@ -226,6 +223,7 @@ cdef class FetchEvents:
             sensors, state = self.partitions.get(tp), states.get(tp)
             if sensors is not None and state is not None:
                 self.record_lag(<SensorPair?> sensors, state, position.offset, now)
+        return 0
 
     cdef int record_lag(self, SensorPair sensors, object state, int64_t offset, double now) except -1:
         """Record the lag and lead at an offset, like `PartitionState.lag` and `lead`, unless they are unknown."""
@@ -235,7 +233,7 @@ cdef class FetchEvents:
             return 0
         return add_both(sensors, <double> (<int64_t> end - offset), <double> (offset - <int64_t> start), now, 1)
 
-    def record_drained(self, ResponseTally tally not None, double now):
+    cpdef int record_drained(self, ResponseTally tally, double now) except -1:
         """Record the sums of a response, after all its data has been read or dropped."""
         cdef TopicTally totals
         cdef DataSensors sensors
@@ -244,6 +242,7 @@ cdef class FetchEvents:
             totals, sensors = <TopicTally> found, self.topic(topic)
             if sensors is not None:
                 add_both(sensors.requests, <double> totals.bytes, <double> totals.records, now, 1)
+        return 0
 
     cdef DataSensors topic(self, str topic):
         """Returns the sensors of a topic. Creates them at the first call. Returns None if the topic is gone."""

@@ -12,9 +12,11 @@ from math import isnan
 from typing import Any
 
 from kconsumer._core.codec import decode_request, decode_response, encode_request, encode_response
+from kconsumer._core.lock import EngineLock
 from kconsumer._core.net import InFlight, RequestQueue
 from kconsumer._core.wire import Frame, FrameBuffer
 from kconsumer.config.options import ConsumerConfig
+from kconsumer.deferred_signals import SIGNALS
 from kconsumer.errors import KafkaError, ProtocolError
 from kconsumer.fetching.metrics import GROUP
 from kconsumer.managers import Reply
@@ -84,7 +86,8 @@ class Side:
         self.outcomes: list[str] = []
         if cycle:
             notes = self.notes
-            self.manager.use_cycle(threading.RLock(), lambda: notes.append("records"), lambda: notes.append("ended"))
+            lock = EngineLock(threading.RLock(), SIGNALS)
+            self.manager.use_cycle(lock, lambda: notes.append("records"), lambda: notes.append("ended"))
             self.manager.continue_until = float("inf")  # the user polls
 
     def state(self) -> dict[str, Any]:

@@ -193,7 +193,8 @@ class FetchHarness:
 
     def session(self, node: int = 0) -> FetchSession:
         """Returns the client's session with a broker."""
-        return next(target.session for target in self.manager.planner if target.node.id == node)
+        sessions: list[FetchSession] = [target.session for target in self.manager.planner if target.node.id == node]
+        return sessions[0]
 
     def _read(self, asked: FetchPartition, changes: dict[str, Any], left: int, *, first: bool) -> FetchPartitionData:
         """Returns a partition's part of a response with room for `left` bytes; the first batch is sent whole."""
