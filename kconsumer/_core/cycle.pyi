@@ -145,6 +145,9 @@ class BufferQueue:
     def finish(self, fetch: CompletedFetch) -> int: ...
 
 @final
+class FoundPartition: ...
+
+@final
 class InFlightFetch:
     @property
     def broker(self) -> Any: ...
