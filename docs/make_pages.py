@@ -21,6 +21,7 @@ from pathlib import Path
 import migration_tables
 from reference_pages import reference_pages
 
+from kconsumer._common.error_codes import CODES
 from kconsumer.config.foreign_options import FOREIGN
 from kconsumer.config.kinds import Option
 from kconsumer.config.options import ALIASES, OPTIONS, REQUIRED
@@ -40,7 +41,6 @@ from kconsumer.coordinator.error_actions import (
     OFFSET_FETCH_GROUP_ACTIONS,
     SYNC_ACTIONS,
 )
-from kconsumer.error_codes import CODES
 from kconsumer.fetching.error_actions import ERROR_ACTIONS as FETCH
 from kconsumer.net.states import TRANSITIONS as CONNECTION
 from kconsumer.offsets.error_actions import LEADER_EPOCH_ACTIONS, LIST_OFFSETS_ACTIONS
@@ -199,7 +199,7 @@ MACHINES_HEAD = """\
 
 States and error actions are tables; the code looks them up. Every state machine is a table `TRANSITIONS` from a state
 to its successors, and one method that changes the state. An illegal change raises `StateError` and changes nothing
-(`kconsumer/transitions.py`).
+(`kconsumer/_internal/transitions.py`).
 """
 
 MEMBER_TEXT = """

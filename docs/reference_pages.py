@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from kconsumer import Consumer, ShareConsumer, TopicPartition, errors
+from kconsumer._common.error_codes import CODES
 from kconsumer.cli import build_parser
-from kconsumer.error_codes import CODES
 from kconsumer.fetching.metrics import FetchMetrics
 from kconsumer.metrics.registry import Metrics
 from kconsumer.net.metrics import ConnectionMetrics

@@ -35,10 +35,10 @@ from kconsumer.types import (
 if TYPE_CHECKING:
     from kconsumer import groups
     from kconsumer._core.decode import ShareRecord
+    from kconsumer._internal.status import ConnectionStatus, ConsumerStatus, GroupStatus
     from kconsumer.ranges import RangeClient, read_range, read_topic
     from kconsumer.share.consumer import ShareConsumer
     from kconsumer.share.types import AcknowledgeType
-    from kconsumer.status import ConnectionStatus, ConsumerStatus, GroupStatus
 
 __version__ = VERSION
 
@@ -115,7 +115,7 @@ def __getattr__(name: str) -> object:
     if name in ("AcknowledgeType", "ShareConsumer", "ShareRecord"):
         return _share(name)
     if name in ("ConnectionStatus", "ConsumerStatus", "GroupStatus"):
-        from kconsumer import status
+        from kconsumer._internal import status
 
         return getattr(status, name)
     if name == "groups":

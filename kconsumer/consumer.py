@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from kconsumer._client.blocking_client import BlockingClient
+from kconsumer._client.client_base import Timeout
+from kconsumer._client.consumer_base import ConsumerBase, Offsets, P, Partition, Time
+from kconsumer._common.clock import Timer
 from kconsumer._core.decode import ConsumerRecord
-from kconsumer.blocking_client import BlockingClient
-from kconsumer.client_base import Timeout
-from kconsumer.clock import Timer
+from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.consumer_base import ConsumerBase, Offsets, P, Partition, Time
-from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.access_guard import guarded
 from kconsumer.listener import RebalanceListener, coroutine_function
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 if TYPE_CHECKING:
+    from kconsumer._client.decoded_columns import Decoders
     from kconsumer.arrow import RecordBatch
     from kconsumer.assignors import Assignor
     from kconsumer.config.signature import ConsumerOptions
-    from kconsumer.decoded_columns import Decoders
     from kconsumer.engine.base import Engine
     from kconsumer.engine.waiting import Operation
 

@@ -11,7 +11,7 @@ import builtins
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kconsumer.error_codes import CODES, Errors, is_retriable
+from kconsumer._common.error_codes import CODES, Errors, is_retriable
 
 if TYPE_CHECKING:
     from kconsumer.types import TopicPartition

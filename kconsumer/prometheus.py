@@ -20,10 +20,10 @@ import re
 import weakref
 from collections.abc import Iterator, Mapping
 
+from kconsumer._common.extras import how_to_install
+from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer.errors import ConfigError
-from kconsumer.extras import how_to_install
 from kconsumer.metrics.bounded import BoundedMetrics
-from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.types import MetricName
 
 try:

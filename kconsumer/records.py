@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
+import kconsumer._internal.compression  # noqa: F401  (hands the codecs to the compiled core)
+from kconsumer._common.foreign_methods import RECORDS, SUBSCRIPT, existing, without
 from kconsumer._core.decode import NONE, ConsumerRecord, RecordIterator, RunBatch, run_of
-from kconsumer._foreign_methods import RECORDS, SUBSCRIPT, existing, without
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
+from kconsumer._client.client_base import ClientBase, Timeout
+from kconsumer._common.clock import Timer
 from kconsumer.aio.client_engine import AsyncClientEngine
 from kconsumer.aio.loop_guard import LoopGuard
-from kconsumer.client_base import ClientBase, Timeout
-from kconsumer.clock import Timer
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.state.subscription import SubscriptionKind

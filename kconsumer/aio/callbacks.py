@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Coroutine
 from contextvars import ContextVar
 from typing import Any
 
+from kconsumer._internal.deferred_signals import HandlersRunning
+from kconsumer._internal.managers import FOREVER, Promise
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
-from kconsumer.deferred_signals import HandlersRunning
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import ClientComponents, Group
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import StateError
-from kconsumer.managers import FOREVER, Promise
 
 _calling: ContextVar[frozenset[int]] = ContextVar("kconsumer_calling", default=frozenset())
 

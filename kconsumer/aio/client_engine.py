@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.aio.driver import AsyncDriver
 from kconsumer.aio.turn import Turn
-from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.client_engine import ClientEngine
 from kconsumer.engine.components import ClientComponents
 from kconsumer.engine.waiting import Operation, Wait

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from kconsumer._client.client_base import Timeout
+from kconsumer._client.consumer_base import ConsumerBase, Offsets, P, Partition, Time
+from kconsumer._common.clock import Timer
 from kconsumer._core.decode import ConsumerRecord
 from kconsumer.aio.awaitable_client import AwaitableClient
 from kconsumer.aio.engine import AsyncEngine
-from kconsumer.client_base import Timeout
-from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.consumer_base import ConsumerBase, Offsets, P, Partition, Time
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import ConfigError
@@ -22,10 +22,10 @@ from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 if TYPE_CHECKING:
+    from kconsumer._client.decoded_columns import Decoders
     from kconsumer.arrow import RecordBatch
     from kconsumer.assignors import Assignor
     from kconsumer.config.signature import ConsumerOptions
-    from kconsumer.decoded_columns import Decoders
 
 T = TypeVar("T")
 

@@ -6,6 +6,7 @@ fetches while the wait of a poll is among them, although the wait of a commit ma
 
 from __future__ import annotations
 
+from kconsumer._internal.requests import Ended
 from kconsumer.aio.callbacks import UserCodeWait
 from kconsumer.aio.signal import AsyncSignal
 from kconsumer.engine.callbacks import Callbacks
@@ -15,7 +16,6 @@ from kconsumer.engine.events import MAX_WAIT_MS, ApplicationEvent
 from kconsumer.engine.threaded import YIELD_MS, ThreadedDriver
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import StateError
-from kconsumer.requests import Ended
 from kconsumer.schema import FETCH
 
 MAX_THREAD_END_WAIT_MS = 5000.0

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from kconsumer._common.clock import Timer
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.managers import FOREVER
 from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.aio.client_engine import AsyncClientEngine, drive
 from kconsumer.aio.deserialization import AsyncDeserializers
 from kconsumer.aio.driver import AsyncDriver
 from kconsumer.aio.turn import Turn
 from kconsumer.assignors import Assignor
-from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.base import Engine
 from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import RecordDeserializationError
-from kconsumer.managers import FOREVER
 from kconsumer.records import ConsumerRecords
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kconsumer._common.clock import Timer
 from kconsumer.aio.engine import AsyncEngine
 from kconsumer.aio.loop_guard import LoopGuard
-from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kconsumer._client.client_base import Timeout
+from kconsumer._client.consumer_base import Offsets, P, Partition
 from kconsumer.aio.consumer import AsyncConsumer
 from kconsumer.aio.range_reader import RangeReader
-from kconsumer.client_base import Timeout
-from kconsumer.consumer_base import Offsets, P, Partition
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import ConcurrentAccessError, KafkaError, StateError
 from kconsumer.ranges.client_base import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, Unpack, cast
 
+from kconsumer._client.client_base import Timeout
+from kconsumer._common.clock import Timer
 from kconsumer._core.decode import ShareRecord
 from kconsumer.aio.awaitable_client import AwaitableClient
 from kconsumer.aio.share_engine import AsyncShareEngine
-from kconsumer.client_base import Timeout
-from kconsumer.clock import Timer
 from kconsumer.engine.environment import Environment
 from kconsumer.errors import KafkaError
 from kconsumer.records import ConsumerRecords

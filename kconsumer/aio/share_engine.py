@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kconsumer._common.clock import Timer
 from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.aio.client_engine import AsyncClientEngine
 from kconsumer.aio.driver import AsyncDriver
 from kconsumer.aio.turn import Turn
-from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation

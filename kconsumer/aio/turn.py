@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from kconsumer._common.clock import Clock
 from kconsumer.aio.driver import AsyncDriver
-from kconsumer.clock import Clock
 
 MAX_TURN_MS = 10.0
 """How long (ms) buffered records may be returned, or deserialized, before other tasks of the event loop run."""

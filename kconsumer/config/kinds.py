@@ -15,8 +15,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, SupportsIndex
 
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer.config.typed_values import typed_deserializer
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import ConfigError
 from kconsumer.types import OffsetReset
 

@@ -14,10 +14,10 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, Unpack
 
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer.config import kinds
 from kconsumer.config.kinds import Option
 from kconsumer.config.kinds import option as _option
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import ConfigError
 from kconsumer.types import OffsetReset
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, get_origin, is_typeddict
 
+from kconsumer._common.extras import how_to_install
 from kconsumer.errors import ConfigError
-from kconsumer.extras import how_to_install
 
 
 def typed_deserializer(value: Any) -> Callable[[bytes], object] | None:

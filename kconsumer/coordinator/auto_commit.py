@@ -10,14 +10,14 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
+from kconsumer._common.repeated_failures import RepeatedFailures
+from kconsumer._internal.managers import FOREVER, Promise
 from kconsumer.config.option_groups import CommitConfig
 from kconsumer.coordinator.pending_offsets import Offsets
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError
-from kconsumer.managers import FOREVER, Promise
-from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.state.positions import Positions
 
 log = get_logger(__name__)

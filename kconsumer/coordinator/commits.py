@@ -10,7 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping
 
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import PollResult, Promise, Reply, UnsentRequest
+from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import CommitConfig
 from kconsumer.coordinator.auto_commit import TOPIC_GONE, AutoCommit
 from kconsumer.coordinator.commit_messages import Ids, commit_codes, commit_message, last_version
@@ -22,7 +25,6 @@ from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.coordinator.offset_fetches import Committed, OffsetFetches
 from kconsumer.coordinator.pending_offsets import Offsets, PendingCommit, PendingRequests
-from kconsumer.error_codes import Errors
 from kconsumer.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -31,9 +33,7 @@ from kconsumer.errors import (
     TopicAuthorizationError,
     error_for,
 )
-from kconsumer.managers import PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metrics.registry import Metrics
-from kconsumer.progress import Progress
 from kconsumer.schema import OFFSET_COMMIT
 from kconsumer.state.positions import Positions
 from kconsumer.state.subscription import SubscriptionState

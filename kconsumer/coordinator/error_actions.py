@@ -7,8 +7,8 @@ without a row has the default action of its table.
 
 from __future__ import annotations
 
-from kconsumer.error_codes import Errors
-from kconsumer.error_tables import ErrorAction, ErrorTable
+from kconsumer._common.error_codes import Errors
+from kconsumer._common.error_tables import ErrorAction, ErrorTable
 
 
 class GroupErrorAction(ErrorAction):

@@ -5,7 +5,7 @@ Warnings and `consumer.status()` contain these hints. Code 0 stands for a reques
 
 from __future__ import annotations
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 
 _LOADING = "the coordinator still reads __consumer_offsets; if that does not end, the log of this broker says why"
 _MOVING = "brokers disagree about the coordinator of this group; if that does not end, check their cluster state"

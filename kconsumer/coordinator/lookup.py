@@ -10,14 +10,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.managers import PollResult, Reply, UnsentRequest
+from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.coordinator.error_actions import FIND_COORDINATOR_ACTIONS, GroupErrorAction
 from kconsumer.coordinator.error_hints import FIND_COORDINATOR_HINTS
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, ProtocolError, error_for
-from kconsumer.managers import PollResult, Reply, UnsentRequest
-from kconsumer.progress import Progress
 from kconsumer.schema import FIND_COORDINATOR
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kconsumer.types import Node

@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 from abc import abstractmethod
 
+from kconsumer._internal.managers import FOREVER
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import AbstractHeartbeatManager, H
 from kconsumer.coordinator.metrics import HeartbeatMetrics
 from kconsumer.errors import KafkaError, UnsupportedVersionError
-from kconsumer.managers import FOREVER
 
 
 class MemberEpochHeartbeats(AbstractHeartbeatManager[H]):

@@ -13,7 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from typing import Generic, TypeVar
 
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.repeated_failures import RepeatedFailures
+from kconsumer._internal.managers import FOREVER, PollResult, Promise, UnsentRequest
+from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.error_hints import MEMBERSHIP_HINTS
@@ -21,13 +25,9 @@ from kconsumer.coordinator.group_member import GroupMember, HeartbeatMember
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.metrics import GroupMetrics, HeartbeatMetrics
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback, RebalanceSteps
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
-from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metrics.registry import Metrics
-from kconsumer.progress import Progress
-from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import GroupMetadata, TopicPartition
 

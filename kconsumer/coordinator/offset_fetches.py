@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import PollResult, Promise, Reply, UnsentRequest
+from kconsumer._internal.progress import Progress
 from kconsumer.coordinator.commit_messages import Ids, last_version, name_of, offset_fetch_message
 from kconsumer.coordinator.commit_protocol import CommitProtocol
 from kconsumer.coordinator.error_actions import GroupErrorAction
 from kconsumer.coordinator.error_hints import OFFSETS_HINTS
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.pending_offsets import PendingOffsetFetch, PendingRequests
-from kconsumer.error_codes import Errors
 from kconsumer.errors import TopicAuthorizationError, error_for
-from kconsumer.managers import PollResult, Promise, Reply, UnsentRequest
-from kconsumer.progress import Progress
 from kconsumer.schema import OFFSET_FETCH
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from kconsumer.backoff import RetryTimer
+from kconsumer._common.backoff import RetryTimer
+from kconsumer._internal.managers import FOREVER, PollResult, Promise, UnsentRequest, timed_out
+from kconsumer._internal.progress import Progress
 from kconsumer.coordinator.commit_messages import Ids
 from kconsumer.errors import KafkaError
-from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest, timed_out
-from kconsumer.progress import Progress
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kconsumer._internal.managers import Promise
 from kconsumer.coordinator.pending_offsets import Offsets
-from kconsumer.managers import Promise
 from kconsumer.types import TopicPartition
 
 

@@ -12,7 +12,7 @@ from threading import get_ident
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from kconsumer._core.lock import Step, fork_count
-from kconsumer.deferred_signals import SIGNALS
+from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
 
 P = ParamSpec("P")

@@ -15,12 +15,12 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from kconsumer._common.clock import Timer
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.lock import EXPECTED, fork_count
+from kconsumer._internal.deferred_signals import SIGNALS, HandlersRunning
 from kconsumer.assignors import Assignor
-from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.deferred_calls import get_logger
-from kconsumer.deferred_signals import SIGNALS, HandlersRunning
 from kconsumer.engine.access_guard import FORKED
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.client_engine import ClientEngine

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.deferred_signals import HandlersRunning
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
-from kconsumer.deferred_calls import get_logger
-from kconsumer.deferred_signals import HandlersRunning
 from kconsumer.engine.components import ClientComponents, Group
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import KafkaError

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.lock import Waiting
-from kconsumer.deferred_calls import get_logger
+from kconsumer._internal.managers import FOREVER, RequestManager, UnsentRequest
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import ClientComponents, Group
 from kconsumer.engine.driver import MAX_MANAGER_POLL_INTERVAL_MS, Driver
@@ -17,7 +18,6 @@ from kconsumer.engine.events import MAX_WAIT_MS
 from kconsumer.engine.heartbeat_thread import HeartbeatThread
 from kconsumer.engine.waiting import Wait
 from kconsumer.errors import KafkaError
-from kconsumer.managers import FOREVER, RequestManager, UnsentRequest
 
 log = get_logger(__name__)
 

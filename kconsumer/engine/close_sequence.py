@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from kconsumer.clock import Timer
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.clock import Timer
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.managers import Promise, UnsentRequest
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import Components, Group
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.operations import Operations, track_completion
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError
-from kconsumer.managers import Promise, UnsentRequest
 
 log = get_logger(__name__)
 

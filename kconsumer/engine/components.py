@@ -12,7 +12,11 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from kconsumer._common.deferred_calls import DeferredCalls
 from kconsumer._core.lock import EngineLock, Section, Step
+from kconsumer._internal.deferred_signals import SIGNALS
+from kconsumer._internal.managers import RequestManager
+from kconsumer._internal.progress import Progress, ProgressMonitor, WaitStatus
 from kconsumer.assignors import Assignor
 from kconsumer.config.option_groups import (
     CommitConfig,
@@ -32,8 +36,6 @@ from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import AbstractHeartbeatManager, Membership
 from kconsumer.coordinator.metrics import GroupMetrics
-from kconsumer.deferred_calls import DeferredCalls
-from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.metrics import add_app_info
@@ -44,14 +46,12 @@ from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
 from kconsumer.fetching.partition_monitor import PartitionMonitor
 from kconsumer.fetching.partition_status import FetchContext
-from kconsumer.managers import RequestManager
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metrics.registry import Metrics
 from kconsumer.metrics.reporters import Reporters
 from kconsumer.net.metrics import ConnectionMetrics
 from kconsumer.offsets.initial_positions import PositionsManager
 from kconsumer.offsets.reset_manager import ResetManager
-from kconsumer.progress import Progress, ProgressMonitor, WaitStatus
 from kconsumer.state.assignment import Assignment
 from kconsumer.state.changes import ChangeLog
 from kconsumer.state.cluster import Cluster, MetadataUpdate

@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 
+from kconsumer._internal.status import ConnectionStatus, ConsumerStatus, GroupStatus
 from kconsumer._version import VERSION
 from kconsumer.engine.components import ClientComponents
 from kconsumer.net.describe import ConnectionReport
-from kconsumer.status import ConnectionStatus, ConsumerStatus, GroupStatus
 from kconsumer.types import PartitionStatus, TopicPartition
 
 

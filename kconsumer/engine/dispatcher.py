@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kconsumer.clock import Clock
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.clock import Clock
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.requests import Ended, Reply, UnsentRequest
 from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError, UnsupportedVersionError
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.describe import broker_id
-from kconsumer.requests import Ended, Reply, UnsentRequest
 
 log = get_logger(__name__)
 

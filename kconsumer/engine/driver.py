@@ -9,13 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
-from kconsumer.deferred_calls import get_logger
-from kconsumer.deferred_signals import SIGNALS
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.deferred_signals import SIGNALS
+from kconsumer._internal.managers import FOREVER, RequestManager, UnsentRequest, timed_out
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import ClientComponents
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
-from kconsumer.managers import FOREVER, RequestManager, UnsentRequest, timed_out
 from kconsumer.types import TopicPartition
 
 log = get_logger(__name__)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kconsumer.clock import Clock
-from kconsumer.managers import FOREVER
+from kconsumer._common.clock import Clock
+from kconsumer._internal.managers import FOREVER
 from kconsumer.net.client import NetworkClient
 
 if TYPE_CHECKING:

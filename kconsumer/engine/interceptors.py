@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer.metrics.plugins import NO_RESULT, notify_plugin
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, TopicPartition

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from kconsumer.clock import Timer
+from kconsumer._common.clock import Timer
+from kconsumer._internal.managers import Promise, UnsentRequest
 from kconsumer.engine.callbacks import Callbacks, CommitCallback, log_failed_commit
 from kconsumer.engine.components import Components, Group
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError
-from kconsumer.managers import Promise, UnsentRequest
 from kconsumer.metadata.existence import ExistenceCheck
 from kconsumer.metadata.topic_requests import TopicTable
 from kconsumer.state.partition import PartitionState

@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from kconsumer.deferred_signals import HandlersRunning
+from kconsumer._internal.deferred_signals import HandlersRunning
 
 if TYPE_CHECKING:
+    from kconsumer._common.deferred_calls import DeferredCalls
     from kconsumer._core.lock import Step
-    from kconsumer.deferred_calls import DeferredCalls
     from kconsumer.engine.environment import Lock, ReentrantLock
 
 MAX_TURN_S = 1.0

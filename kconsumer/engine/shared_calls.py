@@ -13,7 +13,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from kconsumer._core.lock import EXPECTED
-from kconsumer.deferred_signals import SIGNALS
+from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer.engine.access_guard import AccessGuard, guarded
 from kconsumer.errors import StateError
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from kconsumer.engine.status import summary
 
 if TYPE_CHECKING:
+    from kconsumer._internal.status import Cells
     from kconsumer.engine.base import Engine
-    from kconsumer.status import Cells
 
 
 class Client(Protocol):
@@ -35,7 +35,7 @@ def full_report(consumer: Client) -> str:
 
 
 def _partitions(engine: Engine) -> str:
-    from kconsumer.status import PARTITION_HEAD, table  # imported when used
+    from kconsumer._internal.status import PARTITION_HEAD, table  # imported when used
 
     statuses = engine.status.partition_states()
     rows: list[Cells] = [
@@ -59,7 +59,7 @@ def _member(engine: Engine) -> str:
 
 
 def _connections(engine: Engine) -> str:
-    from kconsumer.status import table  # imported when used
+    from kconsumer._internal.status import table  # imported when used
 
     rows: list[Cells] = [
         (c.name, c.state, c.in_flight, c.oldest and f"{c.oldest} {c.oldest_ms / 1000:.1f}s", c.encryption, c.error)

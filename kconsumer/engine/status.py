@@ -8,14 +8,14 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from kconsumer.deferred_signals import SIGNALS
+from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer.engine.components import Components
 from kconsumer.fetching.partition_status import FetchContext, explain
 from kconsumer.state.partition import PartitionState
 from kconsumer.types import PartitionStatus, TopicPartition
 
 if TYPE_CHECKING:
-    from kconsumer.status import ConsumerStatus
+    from kconsumer._internal.status import ConsumerStatus
 
 
 class StatusView:

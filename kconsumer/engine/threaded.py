@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.managers import FOREVER, RequestManager, UnsentRequest
+from kconsumer._internal.requests import Ended
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.classic import ClassicDriver
 from kconsumer.engine.components import ClientComponents
@@ -30,8 +32,6 @@ from kconsumer.engine.events import (
 from kconsumer.engine.network_thread import NetworkThread
 from kconsumer.engine.waiting import Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError
-from kconsumer.managers import FOREVER, RequestManager, UnsentRequest
-from kconsumer.requests import Ended
 from kconsumer.types import TopicPartition
 
 log = get_logger(__name__)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, TypeAlias, TypeVar
 
-from kconsumer.managers import Promise
+from kconsumer._internal.managers import Promise
 
 T = TypeVar("T")
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from kconsumer._core.cycle import BrokerFetchState, PlannerState
+from kconsumer._internal.managers import FOREVER
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.fetching.buffer import FetchBuffer, FetchChain
 from kconsumer.fetching.session import FetchSession
-from kconsumer.managers import FOREVER
 from kconsumer.state.assignment import Assignment
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import PartitionState

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.backoff import ExponentialBackoff
+from kconsumer._common.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.deserializers import adapt
 from kconsumer.errors import KafkaError, OffsetOutOfRangeError

@@ -5,8 +5,8 @@ The response handler and the collector use the table. A code without a row has t
 
 from __future__ import annotations
 
-from kconsumer.error_codes import Errors
-from kconsumer.error_tables import ErrorAction, ErrorTable
+from kconsumer._common.error_codes import Errors
+from kconsumer._common.error_tables import ErrorAction, ErrorTable
 from kconsumer.errors import BrokerError, TopicAuthorizationError, error_for
 from kconsumer.types import TopicPartition
 

@@ -26,12 +26,13 @@ import random
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from kconsumer._common.backoff import ExponentialBackoff
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.cycle import BrokerFetchState, FetchCycle, FetchState, InFlightFetch
 from kconsumer._core.lock import EngineLock
 from kconsumer._core.metrics import FetchEvents
-from kconsumer.backoff import ExponentialBackoff
+from kconsumer._internal.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.config.option_groups import FetchConfig
-from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, error_for
 from kconsumer.fetching.brokers import FetchPlanner, MetadataRequester, has_room
 from kconsumer.fetching.buffer import FetchBuffer, FetchChain
@@ -44,7 +45,6 @@ from kconsumer.fetching.session import (
     FINAL_EPOCH,
     FetchSession,
 )
-from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.metrics.registry import Metrics
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchResponse

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.managers import FOREVER, PollResult
+from kconsumer._internal.progress import WARNING_INTERVAL_MS
 from kconsumer.fetching.partition_status import FetchContext, stall_of
-from kconsumer.managers import FOREVER, PollResult
-from kconsumer.progress import WARNING_INTERVAL_MS
 from kconsumer.state.assignment import Assignment
 from kconsumer.state.partition import PartitionState
 from kconsumer.types import TopicPartition

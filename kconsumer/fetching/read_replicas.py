@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.cycle import RequestedPartition
-from kconsumer.deferred_calls import get_logger
 from kconsumer.fetching.brokers import MetadataRequester
 from kconsumer.fetching.error_actions import ACCEPT, RAISE, RETRY, FetchErrorAction, fetch_error
 from kconsumer.schema.fetch import FetchPartitionData

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.cycle import Block, InFlightFetch, Memory, RequestedPartition
 from kconsumer._core.decode import PartitionFetch, next_fetch_offset
 from kconsumer._core.metrics import ResponseTally
 from kconsumer._core.wire import Slice
 from kconsumer.config.option_groups import FetchConfig
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
 from kconsumer.fetching.brokers import MetadataRequester
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.error_actions import ACCEPT, ERROR_ACTIONS, NAMES_LEADER, REFRESH, RESET, RETRY, fetch_error

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.cycle import RequestedPartition, SessionState, next_epoch
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
 from kconsumer.fetching.buffer import FetchChain
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic

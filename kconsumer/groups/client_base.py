@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from kconsumer.clock import Timer
+from kconsumer._client.offset_arguments import offsets_to_commit
+from kconsumer._common.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.errors import ConfigError
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupOffset
-from kconsumer.offset_arguments import offsets_to_commit
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:

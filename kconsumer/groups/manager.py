@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import FOREVER, PendingCall, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.coordinator.commit_messages import LAST_VERSION_WITH_NAMES, commit_message
 from kconsumer.coordinator.group_member import Generation
 from kconsumer.coordinator.lookup import CoordinatorManager
-from kconsumer.error_codes import Errors
 from kconsumer.errors import BrokerError, CoordinatorError, KafkaError, UnsupportedVersionError, error_for
 from kconsumer.groups.responses import (
     MIN_VERSION_STATES,
@@ -36,7 +37,6 @@ from kconsumer.groups.responses import (
     parse_share_offsets,
 )
 from kconsumer.groups.types import GroupDescription, GroupListing
-from kconsumer.managers import FOREVER, PendingCall, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema import (
     ALTER_SHARE_GROUP_OFFSETS,

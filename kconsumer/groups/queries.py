@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from kconsumer.clock import Timer
+from kconsumer._common.clock import Timer
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import Promise
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.engine.base import Engine
 from kconsumer.engine.waiting import Operation
-from kconsumer.error_codes import Errors
 from kconsumer.errors import GroupError, KafkaError
 from kconsumer.groups.manager import DESCRIPTIONS, GroupsManager
 from kconsumer.groups.responses import GroupPosition
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupOffset
-from kconsumer.managers import Promise
 from kconsumer.offsets.list_offsets import EARLIEST, LATEST, OffsetTable
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 

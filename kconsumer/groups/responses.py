@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import Reply
 from kconsumer.coordinator.classic_protocol.embedded import decode_assignment
 from kconsumer.coordinator.commit_messages import commit_codes
-from kconsumer.error_codes import Errors
 from kconsumer.errors import BrokerError, CoordinatorError, error_for
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember
-from kconsumer.managers import Reply
 from kconsumer.schema.admin import (
     ConsumerGroupDescribeGroup,
     ConsumerGroupDescribeMember,

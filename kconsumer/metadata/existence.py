@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import Promise
 from kconsumer.errors import KafkaError, error_for
-from kconsumer.managers import Promise
 from kconsumer.metadata.topic_errors import TopicErrors
 from kconsumer.types import TopicPartition
 

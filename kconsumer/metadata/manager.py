@@ -15,20 +15,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
+from kconsumer._common.repeated_failures import RepeatedFailures
+from kconsumer._internal.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
+from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import MetadataConfig
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
 from kconsumer.errors import BrokerConnectionError, BrokerError, KafkaError, error_for
-from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metadata.topic_errors import TopicErrors
 from kconsumer.metadata.topic_requests import (
     TopicMetadataRequests,
     TopicTable,
     metadata_request,
 )
-from kconsumer.progress import Progress
-from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.schema import METADATA
 from kconsumer.schema.metadata import MetadataResponse
 from kconsumer.state.cluster import Cluster, MetadataUpdate

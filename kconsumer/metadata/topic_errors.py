@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import FOREVER
 from kconsumer.errors import KafkaError, error_for
-from kconsumer.managers import FOREVER
 from kconsumer.metadata.topic_requests import topic_error
 from kconsumer.state.assignment import Assignment
 from kconsumer.state.cluster import Cluster, MetadataUpdate

@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable
 
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.error_codes import Errors, is_retriable
+from kconsumer._internal.managers import FOREVER, PendingCall, Promise, Reply, UnsentRequest
+from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import MetadataConfig
-from kconsumer.error_codes import Errors, is_retriable
 from kconsumer.errors import InvalidTopicError, KafkaError, TopicAuthorizationError, error_for
-from kconsumer.managers import FOREVER, PendingCall, Promise, Reply, UnsentRequest
-from kconsumer.progress import Progress
 from kconsumer.schema import METADATA
 from kconsumer.schema.metadata import MetadataRequest, MetadataRequestTopic
 from kconsumer.state.cluster import Cluster

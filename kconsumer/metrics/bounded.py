@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer.errors import ConfigError
 from kconsumer.metrics.reporters import Metric, MetricsReporter
-from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.types import MetricName
 
 log = get_logger(__name__)

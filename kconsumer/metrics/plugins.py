@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.deferred_calls import get_logger
 
 log = get_logger(__name__)
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.repeated_failures import RepeatedFailures
 from kconsumer.errors import KafkaError
-from kconsumer.repeated_failures import RepeatedFailures
 
 STABLE_MS = 60_000.0
 """After this time without a failure, or with one connection, a failure is a new one, and logged at once."""

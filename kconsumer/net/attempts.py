@@ -15,8 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kconsumer._common.backoff import ExponentialBackoff
 from kconsumer._core.net import ConnectionIo
-from kconsumer.backoff import ExponentialBackoff
 from kconsumer.errors import BrokerConnectionError, KafkaError
 from kconsumer.net.address_failures import AddressRecords
 from kconsumer.net.background import BackgroundTask

@@ -10,8 +10,8 @@ from __future__ import annotations
 import selectors
 from typing import Protocol
 
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.net import Receiver
-from kconsumer.deferred_calls import get_logger
 from kconsumer.net.interest import READ, SelectorInterest
 from kconsumer.net.transport import Transport
 

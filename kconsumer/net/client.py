@@ -14,10 +14,10 @@ import selectors
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kconsumer._common.clock import Clock
 from kconsumer._core.lock import Waiting
 from kconsumer._core.net import MAX_IN_FLIGHT
 from kconsumer._version import VERSION
-from kconsumer.clock import Clock
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, StateError, UnsupportedVersionError
 from kconsumer.net.attempts import ConnectionAttempts, ConnectionSetup
 from kconsumer.net.background import Start, in_thread

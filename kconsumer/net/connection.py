@@ -30,10 +30,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kconsumer import errors
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import decode_response, encode_request
 from kconsumer._core.net import LOGIN_CORRELATION_IDS, InFlight, RequestQueue
 from kconsumer._core.wire import Frame, FrameBuffer
-from kconsumer.error_codes import Errors
+from kconsumer._internal.requests import Ended, Reply, UnsentRequest
+from kconsumer._internal.transitions import checked_transition
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -45,10 +47,8 @@ from kconsumer.net.preamble import PREAMBLE_BYTES, check_first_bytes
 from kconsumer.net.sasl.session import Session
 from kconsumer.net.states import TRANSITIONS, ConnectionState
 from kconsumer.net.versions import common_version, lower_version
-from kconsumer.requests import Ended, Reply, UnsentRequest
 from kconsumer.schema import API_VERSIONS
 from kconsumer.schema.dsl import Api
-from kconsumer.transitions import checked_transition
 
 if TYPE_CHECKING:
     from kconsumer.net.probes import Probe

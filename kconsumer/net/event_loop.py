@@ -11,8 +11,8 @@ import selectors
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from kconsumer._common.clock import Clock
 from kconsumer._core.net import IoLoop
-from kconsumer.clock import Clock
 from kconsumer.errors import StateError
 from kconsumer.net.background import BackgroundExecutor, Start
 from kconsumer.net.background_receive import BackgroundReceiver

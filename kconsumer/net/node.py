@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.net import SLOW_MS, InFlight
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
 from kconsumer.net.attempts import ConnectionAttempts, ConnectionSetup
 from kconsumer.net.background_receive import ReceivedBytes

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.errors import AuthenticationError
 from kconsumer.schema import API_VERSIONS, SASL_HANDSHAKE
 from kconsumer.schema.dsl import Api

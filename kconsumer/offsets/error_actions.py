@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
-from kconsumer.error_tables import ErrorAction, ErrorTable
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
+from kconsumer._common.error_tables import ErrorAction, ErrorTable
+from kconsumer._common.repeated_failures import RepeatedFailures
 from kconsumer.errors import KafkaError, TopicAuthorizationError
-from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.types import TopicPartition
 
 _log = get_logger(__name__)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import PollResult, Promise
+from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import OffsetConfig
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.offset_fetches import Committed
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, NoOffsetForPartitionError, TimeoutError
-from kconsumer.managers import PollResult, Promise
-from kconsumer.progress import Progress
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import FetchState
 from kconsumer.state.position_errors import no_offset_error

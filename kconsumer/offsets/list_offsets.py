@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from kconsumer.backoff import RetryTimer
+from kconsumer._common.backoff import RetryTimer
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import FOREVER, PendingCall, Reply, UnsentRequest
+from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import OffsetConfig
-from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
-from kconsumer.managers import FOREVER, PendingCall, Reply, UnsentRequest
 from kconsumer.metadata.existence import ExistenceCheck
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metadata.topic_requests import topic_error
@@ -24,7 +25,6 @@ from kconsumer.offsets.error_actions import (
     UnexpectedErrors,
     authorization_error,
 )
-from kconsumer.progress import Progress
 from kconsumer.schema import LIST_OFFSETS
 from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from kconsumer.state.cluster import Cluster

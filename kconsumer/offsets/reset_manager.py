@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping
 
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
+from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import OffsetConfig
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
-from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.offsets.error_actions import UnexpectedErrors
 from kconsumer.offsets.list_offsets import (
@@ -26,7 +27,6 @@ from kconsumer.offsets.list_offsets import (
     parse_response,
 )
 from kconsumer.offsets.validation import Validator
-from kconsumer.progress import Progress
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import AWAIT_RESET, PartitionState
 from kconsumer.state.positions import Positions

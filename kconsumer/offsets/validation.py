@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from kconsumer.backoff import ExponentialBackoff
+from kconsumer._common.backoff import ExponentialBackoff
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.managers import Reply, UnsentRequest
+from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import OffsetConfig
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, LogTruncationError, UnsupportedVersionError, error_for
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.offsets.error_actions import ACCEPT, LEADER_EPOCH_ACTIONS, RAISE, UnexpectedErrors, authorization_error
 from kconsumer.offsets.list_offsets import by_topic
-from kconsumer.progress import Progress
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import (
     EpochEndOffset,

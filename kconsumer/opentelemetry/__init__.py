@@ -12,7 +12,7 @@ instrumentation.instrument()  # every consumer of the process; or instrument_con
 
 from __future__ import annotations
 
-from kconsumer.extras import how_to_install
+from kconsumer._common.extras import how_to_install
 
 try:
     from kconsumer.opentelemetry.instrumentation import Instrumentation

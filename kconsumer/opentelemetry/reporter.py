@@ -9,10 +9,10 @@ from functools import partial
 
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter_provider
 
+from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer._version import VERSION
 from kconsumer.metrics.bounded import BoundedMetrics
 from kconsumer.metrics.reporters import Metric
-from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.types import MetricName
 
 SCOPE = "kconsumer"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+from kconsumer._client.consumer_base import ConsumerBase
 from kconsumer.consumer import Consumer
-from kconsumer.consumer_base import ConsumerBase
 from kconsumer.errors import ConfigError
 from kconsumer.parallel.dead_letters import DeadLetters
 from kconsumer.parallel.processor import Processor

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.decode import ShareRecord
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import RecordDeserializationError, StateError
 from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.share.types import AcknowledgeType

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
 from kconsumer.errors import BrokerError, CommitFailedError, KafkaError, RebalanceInProgressError, WakeupError
 from kconsumer.parallel.finished_offsets import MAX_METADATA_BYTES
 from kconsumer.parallel.offset_tracker import OffsetTracker

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kconsumer.clock import Clock
+from kconsumer._common.clock import Clock
+from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer.engine.environment import ReentrantLock, Thread
-from kconsumer.signal_safe_lock import SignalSafeLock
 
 if TYPE_CHECKING:
     import asyncio

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Collection
 from functools import partial
 from typing import Any
 
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, RebalanceInProgressError
 from kconsumer.listener import RebalanceListener
 from kconsumer.parallel.attempt import Executor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.decode import ConsumerRecord
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import RecordDeserializationError
 from kconsumer.parallel.finished_offsets import max_span
 from kconsumer.parallel.flows import Flow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
 from kconsumer.parallel.commits import Commits, too_long
 from kconsumer.parallel.concurrency import Concurrency

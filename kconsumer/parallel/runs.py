@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer.errors import StateError
-from kconsumer.signal_safe_lock import SignalSafeLock
 
 
 class Run(Protocol):

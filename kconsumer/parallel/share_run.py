@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer.errors import ConfigError, KafkaError, RecordDeserializationError, WakeupError
 from kconsumer.parallel.acquire_limit import AcquireLimit
 from kconsumer.parallel.acquired_records import AcquiredRecords

@@ -16,10 +16,11 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
+from kconsumer._client.client_base import Timeout
+from kconsumer._client.consumer_base import Offsets, P, Partition
+from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer._core.lock import fork_count
-from kconsumer.client_base import Timeout
 from kconsumer.consumer import Consumer
-from kconsumer.consumer_base import Offsets, P, Partition
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.errors import KafkaError
 from kconsumer.ranges.client_base import (
@@ -35,7 +36,6 @@ from kconsumer.ranges.client_base import (
 from kconsumer.ranges.limits import Limits, OnDataLoss, Schema
 from kconsumer.ranges.offset_bounds import Point
 from kconsumer.ranges.reader import RangeReader
-from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 log = logging.getLogger(__name__)

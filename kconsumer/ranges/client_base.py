@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kconsumer.client_base import Timeout
+from kconsumer._client.client_base import Timeout
+from kconsumer._client.consumer_base import ConsumerBase, Offsets, P
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.consumer_base import ConsumerBase, Offsets, P
 from kconsumer.errors import CommitFailedError, ConfigError
 from kconsumer.types import PartitionInfo
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kconsumer.consumer_base import ConsumerBase
+from kconsumer._client.consumer_base import ConsumerBase
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:

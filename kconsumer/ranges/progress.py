@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from kconsumer.clock import Clock
+from kconsumer._common.clock import Clock
 
 REDRAW_MS = 100.0
 WIDTH = 24

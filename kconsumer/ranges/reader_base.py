@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from kconsumer._client.consumer_base import ConsumerBase
+from kconsumer._common.clock import Timer
+from kconsumer._internal.managers import timed_out
 from kconsumer.arrow import RecordBatch, SparkBatch
-from kconsumer.clock import Timer
-from kconsumer.consumer_base import ConsumerBase
 from kconsumer.errors import LogTruncationError, OffsetOutOfRangeError, StateError
-from kconsumer.managers import timed_out
 from kconsumer.ranges import offset_bounds
 from kconsumer.ranges.gaps import Gap, Gaps
 from kconsumer.ranges.limits import Limits

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from kconsumer._common.clock import Clock
 from kconsumer.arrow import RecordBatch, SparkBatch
-from kconsumer.clock import Clock
 from kconsumer.ranges import offset_bounds
 from kconsumer.ranges.client_base import RangeClientBase, listed_topics
 from kconsumer.ranges.limits import Limits

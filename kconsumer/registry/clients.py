@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from kconsumer._common.extras import how_to_install
 from kconsumer.errors import ConfigError
-from kconsumer.extras import how_to_install
 
 __all__ = ["client_of", "required"]
 

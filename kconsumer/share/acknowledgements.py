@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.decode import RecordRun, run_of
-from kconsumer.error_codes import Errors
+from kconsumer._internal.managers import FOREVER, Promise
 from kconsumer.errors import BrokerError, KafkaError, StateError
-from kconsumer.managers import FOREVER, Promise
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.share.types import GAP, AcknowledgeType
 from kconsumer.share.uniform_offsets import UniformOffsets, values_of

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from kconsumer._core.wire import Slice
-from kconsumer.managers import FOREVER
+from kconsumer._internal.managers import FOREVER
 from kconsumer.schema.share_group import AcquiredRecords
 from kconsumer.share.metrics import ShareResponseTally
 from kconsumer.share.session import TopicIdPartition

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
+from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import GroupRebalanceConfig, RetryConfig, ShareConfig
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
@@ -12,7 +13,6 @@ from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.engine.components import ClientComponents
 from kconsumer.engine.environment import Environment
 from kconsumer.errors import KafkaError
-from kconsumer.progress import Progress
 from kconsumer.share.buffer import ShareBuffer
 from kconsumer.share.collector import ShareCollector
 from kconsumer.share.manager import ShareManager

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Unpack, cast
 
+from kconsumer._client.blocking_client import BlockingClient
+from kconsumer._client.client_base import Timeout
+from kconsumer._common.clock import Timer
 from kconsumer._core.decode import ShareRecord
-from kconsumer.blocking_client import BlockingClient
-from kconsumer.client_base import Timeout
-from kconsumer.clock import Timer
-from kconsumer.deferred_signals import SIGNALS
+from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer.engine.access_guard import guarded
 from kconsumer.engine.environment import Environment
 from kconsumer.errors import ConfigError, KafkaError

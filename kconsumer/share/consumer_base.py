@@ -10,24 +10,24 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from kconsumer._client.client_base import ClientBase, Timeout, topic_names
+from kconsumer._client.offset_arguments import record_offset, topic_partition
+from kconsumer._common.foreign_methods import SHARE_CONSUMER, without
 from kconsumer._core.decode import ConsumerRecord, ShareRecord
-from kconsumer._foreign_methods import SHARE_CONSUMER, without
-from kconsumer.client_base import ClientBase, Timeout, topic_names
 from kconsumer.engine.access_guard import guarded
 from kconsumer.engine.shared_calls import shared_read
 from kconsumer.errors import KafkaError, StateError
-from kconsumer.offset_arguments import record_offset, topic_partition
 from kconsumer.records import ConsumerRecords
 from kconsumer.share.config import ShareConsumerConfig
 from kconsumer.share.types import AcknowledgeType
 from kconsumer.types import MetricName, TopicPartition
 
 if TYPE_CHECKING:
+    from kconsumer._internal.status import ConsumerStatus
     from kconsumer.engine.waiting import Operation
     from kconsumer.share.acknowledgements import AcquiredBatch
     from kconsumer.share.collector import Acknowledger
     from kconsumer.share.engine import ShareEngine
-    from kconsumer.status import ConsumerStatus
 
 POLL_S = 1.0
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
+from kconsumer._common.clock import Timer
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.decode import ConsumerRecord, ShareRecord, run_of
-from kconsumer.clock import Timer
+from kconsumer._internal.managers import Promise
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.client_engine import ClientEngine
 from kconsumer.engine.close_sequence import TELEMETRY_CLOSE_TIMEOUT_MS
@@ -23,7 +24,6 @@ from kconsumer.engine.environment import Environment
 from kconsumer.engine.operations import TELEMETRY_DISABLED
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError, StateError
-from kconsumer.managers import Promise
 from kconsumer.records import ConsumerRecords
 from kconsumer.share.acknowledgements import (
     AcquiredBatch,

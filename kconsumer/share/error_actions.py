@@ -5,8 +5,8 @@ The managers of a share consumer use them. The values of the actions describe th
 
 from __future__ import annotations
 
-from kconsumer.error_codes import Errors
-from kconsumer.error_tables import ErrorAction, ErrorTable
+from kconsumer._common.error_codes import Errors
+from kconsumer._common.error_tables import ErrorAction, ErrorTable
 
 
 class ShareHeartbeatErrorAction(ErrorAction):

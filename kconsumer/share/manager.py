@@ -11,14 +11,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import FOREVER, PollResult, Reply, UnsentRequest, timed_out
+from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import ShareConfig
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, error_for
-from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest, timed_out
 from kconsumer.metadata.manager import MetadataManager
-from kconsumer.progress import Progress
 from kconsumer.schema import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kconsumer.share.acknowledgements import (
     ALWAYS,

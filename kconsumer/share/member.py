@@ -9,9 +9,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.transitions import checked_transition
 from kconsumer.coordinator.consumer_protocol.state import JOIN_EPOCH, LEAVE_EPOCH, LocalAssignment, TopicIds
-from kconsumer.deferred_calls import get_logger
-from kconsumer.transitions import checked_transition
 
 log = get_logger(__name__)
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import random
 
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.consumer_protocol.state import JOIN_EPOCH, LocalAssignment
 from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.member_epochs import MemberEpochHeartbeats
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
-from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.schema import SHARE_GROUP_HEARTBEAT
 from kconsumer.schema.share_group import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kconsumer.share.error_actions import HEARTBEAT_ACTIONS, ShareHeartbeatErrorAction

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import FOREVER, Reply
 from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
-from kconsumer.managers import FOREVER, Reply
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema.share_group import (
     AcquiredRecords,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kconsumer.managers import FOREVER
+from kconsumer._internal.managers import FOREVER
 from kconsumer.share.components import ShareComponents
 from kconsumer.types import TopicPartition
 

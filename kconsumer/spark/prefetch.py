@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Generic, TypeVar
 
-from kconsumer.signal_safe_lock import SignalSafeLock
+from kconsumer._common.signal_safe_lock import SignalSafeLock
 
 __all__ = ["Prefetch"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.errors import StaleMetadataError, error_class
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kconsumer.types import Node, PartitionInfo, TopicPartition

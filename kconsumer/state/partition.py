@@ -10,11 +10,11 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from kconsumer._internal.transitions import checked_transition
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.state.changes import ChangeLog
 from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
 from kconsumer.state.read_replica import ReadReplica
-from kconsumer.transitions import checked_transition
 from kconsumer.types import OffsetReset, TopicPartition
 
 

@@ -1,6 +1,6 @@
 """Compresses data as Kafka's Java clients do, with the four codecs of record batches.
 
-The library of a codec is imported at the first use. `kconsumer/compression.py` decompresses.
+The library of a codec is imported at the first use. `kconsumer/_internal/compression.py` decompresses.
 """
 
 from __future__ import annotations

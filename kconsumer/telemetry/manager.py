@@ -17,9 +17,10 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
+from kconsumer._internal.transitions import checked_transition
 from kconsumer.errors import KafkaError, StateError, UnsupportedVersionError, error_for
-from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.telemetry.state import (
     PUSH_ACTIONS,
     SUBSCRIBE_NOW,
@@ -29,7 +30,6 @@ from kconsumer.telemetry.state import (
     Table,
     TelemetryState,
 )
-from kconsumer.transitions import checked_transition
 
 if TYPE_CHECKING:
     from kconsumer.schema.dsl import Api

@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
-from kconsumer.error_codes import Errors
-from kconsumer.error_tables import ErrorAction, ErrorTable
+from kconsumer._common.error_codes import Errors
+from kconsumer._common.error_tables import ErrorAction, ErrorTable
 
 
 class TelemetryState(enum.Enum):

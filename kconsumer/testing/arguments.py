@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kconsumer.error_codes import CODES, Errors
+from kconsumer._common.error_codes import CODES, Errors
 from kconsumer.errors import BrokerError, error_class
 from kconsumer.schema.dsl import Api
 from kconsumer.testing.cluster.cluster import Cluster

@@ -19,6 +19,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from unittest import SkipTest
 
+from kconsumer._common.clock import Clock
 from kconsumer.assignors import (
     Assignment,
     Assignor,
@@ -28,7 +29,6 @@ from kconsumer.assignors import (
     assign,
     load,
 )
-from kconsumer.clock import Clock
 from kconsumer.types import GroupMetadata, Node, PartitionInfo, TopicPartition
 
 __all__ = ["AssignorCompliance", "SimulatedGroup", "cluster"]

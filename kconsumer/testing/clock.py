@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kconsumer.clock import Clock
+from kconsumer._common.clock import Clock
 
 
 class VirtualClock(Clock):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kconsumer._internal.managers import Reply
 from kconsumer.groups.responses import parse_classic, parse_consumer, parse_share
 from kconsumer.groups.types import GroupDescription
-from kconsumer.managers import Reply
 from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, SHARE_GROUP_DESCRIBE, Api
 from kconsumer.schema.admin import ConsumerGroupDescribeRequest, DescribeGroupsRequest
 from kconsumer.schema.dsl import Message

@@ -86,7 +86,7 @@ def historical_lz4(frame: bytes) -> bytes:
 
     For format 0, these clients by mistake included the magic number of the lz4 frame in the checksum.
     """
-    from kconsumer.compression import xxh32
+    from kconsumer._internal.compression import xxh32
 
     at = 6 + 8 * (frame[4] >> 3 & 1)
     return frame[:at] + bytes([xxh32(frame[:at]) >> 8 & 0xFF]) + frame[at + 1 :]

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, SupportsIndex, Unpack
 
+from kconsumer._client.consumer_base import P, Partition
+from kconsumer._client.offset_arguments import seek_target, topic_partition
 from kconsumer.consumer import Consumer
-from kconsumer.consumer_base import P, Partition
 from kconsumer.engine.access_guard import guarded
-from kconsumer.offset_arguments import seek_target, topic_partition
 from kconsumer.testing.mock_engine import MockEngine
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 

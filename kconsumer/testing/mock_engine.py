@@ -13,22 +13,22 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from kconsumer._common.clock import Clock, Timer
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.deferred_signals import HandlersRunning
+from kconsumer._internal.managers import Promise
 from kconsumer.assignors import Assignor, RebalanceProtocol
-from kconsumer.clock import Clock, Timer
 from kconsumer.config.option_groups import CommitConfig
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.coordinator.auto_commit import AutoCommit
 from kconsumer.coordinator.classic_protocol.manager import ClassicMembership
 from kconsumer.coordinator.pending_offsets import Offsets
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
-from kconsumer.deferred_calls import get_logger
-from kconsumer.deferred_signals import HandlersRunning
 from kconsumer.engine.base import Engine
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import AT_ONCE, Operation, Wait
 from kconsumer.errors import StateError
 from kconsumer.listener import RebalanceListener
-from kconsumer.managers import Promise
 from kconsumer.records import ConsumerRecords
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.mock_broker import MockBroker

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from kconsumer.clock import Timer
+from kconsumer._common.clock import Timer
+from kconsumer._internal.deferred_signals import SIGNALS
+from kconsumer._internal.managers import RequestManager, UnsentRequest
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
-from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.callbacks import Callbacks, CommitCallback, log_failed_commit
 from kconsumer.engine.classic import ClassicDriver
 from kconsumer.engine.components import Components
@@ -18,7 +19,6 @@ from kconsumer.engine.status import StatusView
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import NoOffsetForPartitionError, StateError
 from kconsumer.fetching.partition_status import FetchContext
-from kconsumer.managers import RequestManager, UnsentRequest
 from kconsumer.metadata.topic_requests import TopicTable
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import PartitionState

@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kconsumer.clock import Clock
-from kconsumer.signal_safe_lock import SignalSafeLock
+from kconsumer._common.clock import Clock
+from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer.testing.client_socket import ClientSocket
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.cluster import Cluster

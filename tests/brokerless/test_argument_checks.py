@@ -14,8 +14,8 @@ from typing import Any, get_overloads
 import pytest
 
 from kconsumer import Consumer, ShareConsumer, TopicPartition
+from kconsumer._client.offset_arguments import timestamps
 from kconsumer.aio import AsyncConsumer, AsyncShareConsumer
-from kconsumer.offset_arguments import timestamps
 from kconsumer.testing import FakeCluster
 
 TP = TopicPartition("t", 0)

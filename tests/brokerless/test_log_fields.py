@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kconsumer import Consumer, ShareConsumer, TopicPartition
-from kconsumer.deferred_calls import DeferredCalls, get_logger
+from kconsumer._common.deferred_calls import DeferredCalls, get_logger
 from kconsumer.engine.environment import Environment
 from kconsumer.testing import FakeCluster
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from kconsumer.clock import Clock
+from kconsumer._common.clock import Clock
+from kconsumer._internal.requests import UnsentRequest
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import BrokerConnectionError, ProtocolError, TimeoutError
 from kconsumer.net.background_receive import BackgroundReceiver
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.node import NodeConnection
-from kconsumer.requests import UnsentRequest
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from kconsumer.schema.metadata import MetadataResponseBroker
 from support.fakes.fake_network import Response, request_to, responses_of, send

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kconsumer import ConsumerRecord, TopicPartition
-from kconsumer.clock import Clock
+from kconsumer._common.clock import Clock
 from kconsumer.parallel import Processor, Retry
 from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.run_metrics import WARNING_MS

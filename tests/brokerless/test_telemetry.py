@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, ShareConsumer
+from kconsumer._internal.requests import UnsentRequest
 from kconsumer.aio import AsyncConsumer, AsyncShareConsumer
 from kconsumer.errors import StateError, UnsupportedVersionError
 from kconsumer.net.connection import Connection
-from kconsumer.requests import UnsentRequest
 from kconsumer.telemetry.manager import TelemetryManager
 from kconsumer.telemetry.state import TelemetryState
 from kconsumer.testing import FakeCluster

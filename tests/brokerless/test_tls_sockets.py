@@ -21,14 +21,14 @@ from typing import Any
 
 import pytest
 
-from kconsumer.clock import Clock
+from kconsumer._common.clock import Clock
+from kconsumer._internal.requests import UnsentRequest
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.tls.channel import PythonChannel
 from kconsumer.net.tls.transport import MAX_READ_BYTES, TlsConnector
 from kconsumer.net.transport import Address
-from kconsumer.requests import UnsentRequest
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from kconsumer.schema.metadata import MetadataResponseBroker
 from kconsumer.types import Node

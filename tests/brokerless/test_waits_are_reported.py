@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, ShareConsumer, progress
+from kconsumer import Consumer, ShareConsumer
+from kconsumer._internal import progress
 from kconsumer.aio import AsyncConsumer, AsyncShareConsumer
 from kconsumer.testing import FakeCluster
 from kconsumer.testing.cluster.faults import Faults

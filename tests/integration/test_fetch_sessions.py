@@ -11,8 +11,8 @@ from contextlib import ExitStack
 import pytest
 
 from kconsumer import Consumer, TopicPartition
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.fetching.session import FetchSession
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchRequest
 from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from kconsumer import Consumer, OffsetAndMetadata, ShareConsumer, TopicPartition, cli
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.errors import GroupError, StaleMetadataError
 from kconsumer.groups import GroupClient
 from support.brokers.kafka import Kafka

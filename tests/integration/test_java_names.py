@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kconsumer._common.error_codes import CODES
 from kconsumer.config.options import OPTIONS, canonical_name
-from kconsumer.error_codes import CODES
 from support.brokers.kafka_jars import DEFAULT_VERSION, kafka_jars, program
 
 ROOT = Path(__file__).parents[2]

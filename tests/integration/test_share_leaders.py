@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import FIND_COORDINATOR
 from support.brokers.kafka import KafkaCluster
 from support.brokers.kafka_admin import wait_until

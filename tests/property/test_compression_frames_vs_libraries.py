@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kconsumer._core.decode import lz4_block, max_zstd_size
-from kconsumer.compression import DecompressionError, decompress
+from kconsumer._internal.compression import DecompressionError, decompress
 from kconsumer.testing.batches import CODECS
 from support.harnesses.packed import lz4_frame, zstd_frame
 

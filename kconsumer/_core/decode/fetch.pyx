@@ -27,7 +27,7 @@ cdef enum:
 cdef Py_ssize_t LOG_OUTPUT_LIMIT = 256 << 20
 
 
-# Set by `use_codecs`. The codecs are Python libraries, which `kconsumer.compression` imports.
+# Set by `use_codecs`. The codecs are Python libraries, which `kconsumer._internal.compression` imports.
 cdef object decompress = None
 cdef object output_limit = None
 
@@ -41,7 +41,7 @@ class OutputLimitError(DecompressionError):
 
 
 def use_codecs(decompress_batch, limit_output):
-    """Set the functions for decompression in this process. `kconsumer.compression` calls this when it is imported.
+    """Set the functions for decompression in this process. `kconsumer._internal.compression` calls this at its import.
 
     `decompress_batch(codec, data, limit, magic)` decompresses the Slice `data` from a batch of format `magic` to at
     most `limit` bytes. It returns bytes, or a Slice if a part of `data` was stored uncompressed. It raises

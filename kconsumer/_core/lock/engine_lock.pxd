@@ -1,7 +1,5 @@
 # The engine's lock, and what happens under it.
 
-
-
 cdef class EngineLock:
     cdef object acquire_inner   # the methods of a `threading.RLock`, or of the lock of a test
     cdef object release_inner

@@ -1,8 +1,8 @@
 """Replaces the Python signal handlers of the process, and restores them.
 
 This runs twice in a poll that waits for the network, so it is compiled: a pair of `hold` and `release` takes 0.3 µs,
-most of it in two system calls for each handler. `kconsumer.deferred_signals` decides what happens to a signal that
-arrives meanwhile.
+most of it in two system calls for each handler. `kconsumer._internal.deferred_signals` decides what happens to a signal
+that arrives meanwhile.
 
 A handler that raises can interrupt this code only inside `signal.signal`, which runs the handlers of the signals that
 have arrived before it replaces one.

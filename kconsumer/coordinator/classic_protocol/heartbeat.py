@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import random
 
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.leave import leave_request
 from kconsumer.coordinator.classic_protocol.state import Member, MemberState
@@ -18,9 +20,7 @@ from kconsumer.coordinator.group_member import Generation
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import AbstractHeartbeatManager
 from kconsumer.coordinator.metrics import GroupMetrics
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AuthenticationError, error_for
-from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.schema import HEARTBEAT
 from kconsumer.schema.classic_group import HeartbeatRequest
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.coordinator.classic_protocol.state import Member, MemberState
 from kconsumer.coordinator.error_actions import LEAVE_ACTIONS, GroupErrorAction
 from kconsumer.coordinator.lookup import CoordinatorManager
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import error_for
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema import LEAVE_GROUP
 from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
 

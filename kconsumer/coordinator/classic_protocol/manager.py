@@ -12,8 +12,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.assignors import Assignment, Assignor, RebalanceProtocol, common_protocol
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.assignment_errors import (
     plugin_error,
@@ -38,10 +41,7 @@ from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import Membership
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
 from kconsumer.errors import AssignorError, ConfigError, KafkaError, ProtocolError, error_for
-from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema import SYNC_GROUP
 from kconsumer.schema.classic_group import JoinGroupRequest, JoinGroupResponse, SyncGroupRequestAssignment

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.assignors import Assignor
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.leader import encode_own_subscription
 from kconsumer.coordinator.classic_protocol.leave import REASON_LENGTH
 from kconsumer.coordinator.classic_protocol.state import Member
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema import JOIN_GROUP
 from kconsumer.schema.classic_group import (
     JoinGroupRequest,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.coordinator.classic_protocol.leader import parse_assignment
 from kconsumer.errors import error_for
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema.admin import DESCRIBE_GROUPS, DescribedGroup, DescribeGroupsRequest
 from kconsumer.types import TopicPartition
 

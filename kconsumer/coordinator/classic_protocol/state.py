@@ -10,10 +10,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.transitions import checked_transition
 from kconsumer.coordinator.group_member import Generation
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
-from kconsumer.transitions import checked_transition
 
 log = get_logger(__name__)
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 import random
 from typing import Any, Protocol
 
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.error_codes import Errors
+from kconsumer._common.error_tables import ErrorAction, ErrorTable
+from kconsumer._internal.managers import PollResult, Reply, UnsentRequest
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.consumer_protocol.state import JOIN_EPOCH, LEAVING_STATES, ConsumerMember, MemberState
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.member_epochs import MemberEpochHeartbeats
 from kconsumer.coordinator.metrics import GroupMetrics
-from kconsumer.deferred_calls import get_logger
-from kconsumer.error_codes import Errors
-from kconsumer.error_tables import ErrorAction, ErrorTable
 from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
-from kconsumer.managers import PollResult, Reply, UnsentRequest
 from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT
 from kconsumer.schema.consumer_group import (
     ConsumerGroupHeartbeatRequest,

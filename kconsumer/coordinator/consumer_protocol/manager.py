@@ -12,6 +12,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.managers import PollResult, UnsentRequest
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.consumer_protocol.heartbeat import ConsumerHeartbeatManager
@@ -26,9 +28,7 @@ from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import Membership
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
-from kconsumer.managers import PollResult, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatResponse
 from kconsumer.state.subscription import SubscriptionState

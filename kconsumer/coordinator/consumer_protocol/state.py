@@ -11,9 +11,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.transitions import checked_transition
 from kconsumer.coordinator.group_member import Generation
-from kconsumer.deferred_calls import get_logger
-from kconsumer.transitions import checked_transition
 
 log = get_logger(__name__)
 

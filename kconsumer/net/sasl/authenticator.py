@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, ConfigError, error_for
 from kconsumer.net.background import BackgroundTask
 from kconsumer.net.sasl.mechanism import Mechanism, MechanismError

@@ -14,14 +14,14 @@ import urllib.parse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.backoff import ExponentialBackoff
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.backoff import ExponentialBackoff
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer.net.sasl.http_proxy import Proxy, proxy_for
 from kconsumer.net.sasl.mechanism import MechanismError
 from kconsumer.net.tls.context import set_trust
 
 if TYPE_CHECKING:
-    from kconsumer.clock import Clock
+    from kconsumer._common.clock import Clock
     from kconsumer.config.options import ConsumerConfig
 
 MAX_RESPONSE_BYTES = 1 << 20  # the rest of a larger response is not read

@@ -13,9 +13,9 @@ import os
 import ssl
 from typing import Protocol
 
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core import net as openssl
 from kconsumer._core.net import TlsChannel
-from kconsumer.deferred_calls import get_logger
 
 log = get_logger("kconsumer.net")
 

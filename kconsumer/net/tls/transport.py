@@ -19,8 +19,8 @@ import ssl
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.net import TlsChannel, expect_connection
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AuthenticationError, ConfigError
 from kconsumer.net.background import BackgroundExecutor, BackgroundTask
 from kconsumer.net.tls.channel import CLOSED, WANT_READ, WANT_WRITE, new_channel

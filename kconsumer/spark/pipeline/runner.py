@@ -24,9 +24,9 @@ from pyspark.sql import functions as F  # noqa: N812  as everyone writes it
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kconsumer import __version__
-from kconsumer.clock import Clock
+from kconsumer._common.clock import Clock
+from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer.errors import ConfigError, KafkaError
-from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.spark import options
 from kconsumer.spark.lag import LagListener
 from kconsumer.spark.pipeline import checks, frames, sinks

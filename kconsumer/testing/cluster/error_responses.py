@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema.dsl import Array, Field, Message
 from kconsumer.schema.metadata import MetadataRequestTopic
 from kconsumer.testing.cluster.requests import Request

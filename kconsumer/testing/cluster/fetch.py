@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import FETCH, ZERO_UUID, Api
 from kconsumer.schema.fetch import (
     FetchableTopicResponse,

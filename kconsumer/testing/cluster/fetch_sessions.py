@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import ZERO_UUID
 from kconsumer.schema.fetch import FetchPartition, FetchPartitionData, FetchRequest
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, Api
 from kconsumer.schema.offsets import (
     EpochEndOffset,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import encode_response
-from kconsumer.error_codes import Errors
 from kconsumer.schema import API_VERSIONS, FIND_COORDINATOR, METADATA, ZERO_UUID, Api
 from kconsumer.schema.metadata import (
     ApiVersion,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.decode import crc32c
 from kconsumer._core.wire import Slice
-from kconsumer.error_codes import Errors
 from kconsumer.schema import Api
 from kconsumer.schema.produce import (
     PRODUCE,

@@ -5,7 +5,7 @@ The fields of the batch's header are checked before, by `produce`.
 
 from __future__ import annotations
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.releases import is_at_least
 from kconsumer.testing.cluster.stored_batch import StoredBatch
 from kconsumer.testing.cluster.topic import Partition

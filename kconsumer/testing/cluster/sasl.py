@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api, Message
 from kconsumer.schema.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from kconsumer.testing.cluster.error_responses import error_response

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 
 from kconsumer._core.decode import ConsumerRecord, crc32c
-from kconsumer.compression import decompress, output_limit
+from kconsumer._internal.compression import decompress, output_limit
 from kconsumer.decode import decode_batches
 from kconsumer.testing.records import CODECS, compress
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from kconsumer.compression import DecompressionError, decompress
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.compression import DecompressionError, decompress
 from kconsumer.schema import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, Api
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.telemetry import (

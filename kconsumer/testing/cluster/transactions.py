@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.testing.batches import control_batch
 from kconsumer.testing.cluster.timers import Timer
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition

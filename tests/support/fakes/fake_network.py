@@ -11,11 +11,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from kconsumer._internal.requests import Ended, UnsentRequest
 from kconsumer.net.background import BackgroundTask
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.connector import Connector
 from kconsumer.net.transport import WOULD_BLOCK, Address
-from kconsumer.requests import Ended, UnsentRequest
 from kconsumer.schema import METADATA
 from kconsumer.testing.clock import VirtualClock
 from support.fakes.scripted_broker import Conversation, Script

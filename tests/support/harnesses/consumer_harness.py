@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.coordinator.consumer_protocol.manager import ConsumerMembership
 from kconsumer.coordinator.consumer_protocol.state import ConsumerMember, MemberState
 from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import KafkaError
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema.consumer_group import (
     ConsumerGroupHeartbeatAssignment,
     ConsumerGroupHeartbeatResponse,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kconsumer.error_codes import CODES
+from kconsumer._common.error_codes import CODES
 
 COORDINATOR_ERRORS = {"COORDINATOR_NOT_AVAILABLE": "coordinator", "NOT_COORDINATOR": "coordinator"}
 LOADING = {"COORDINATOR_LOAD_IN_PROGRESS": "retry"}

@@ -15,11 +15,11 @@ from kconsumer._core.codec import decode_request, decode_response, encode_reques
 from kconsumer._core.lock import EngineLock
 from kconsumer._core.net import InFlight, RequestQueue
 from kconsumer._core.wire import Frame, FrameBuffer
+from kconsumer._internal.deferred_signals import SIGNALS
+from kconsumer._internal.managers import Reply
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.deferred_signals import SIGNALS
 from kconsumer.errors import KafkaError, ProtocolError
 from kconsumer.fetching.metrics import GROUP
-from kconsumer.managers import Reply
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import (
     FetchableTopicResponse,

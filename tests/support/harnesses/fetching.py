@@ -10,11 +10,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import KafkaError
 from kconsumer.fetching.partition_status import explain
 from kconsumer.fetching.session import FetchSession
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.net.describe import broker_id
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartition, FetchPartitionData, FetchResponse
 from kconsumer.schema.metadata import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.coordinator.classic_protocol.embedded import encode_assignment, encode_subscription
@@ -13,7 +14,6 @@ from kconsumer.coordinator.classic_protocol.manager import ClassicMembership
 from kconsumer.coordinator.classic_protocol.state import Member
 from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import KafkaError
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema.classic_group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartitions
 from kconsumer.schema.metadata import (

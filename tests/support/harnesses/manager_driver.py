@@ -7,8 +7,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.metadata import (
     MetadataResponse,

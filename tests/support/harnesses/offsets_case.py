@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kconsumer.managers import UnsentRequest
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.schema.offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
 from kconsumer.state.partition import FetchPosition
 from kconsumer.testing.clock import VirtualClock

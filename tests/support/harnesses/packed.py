@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import lz4.block
 
-from kconsumer.compression import xxh32
+from kconsumer._internal.compression import xxh32
 
 
 def lz4_frame(blocks: Iterable[bytes], *, sizes: bytes = b"\x60\x40") -> bytes:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.engine.dispatcher import Dispatcher
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.net import connection
 
 # Each partition of a response may raise one error. A connection in backoff after an error fails other requests.

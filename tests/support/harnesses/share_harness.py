@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.config.option_groups import GroupRebalanceConfig, MetadataConfig, RetryConfig, ShareConfig
 from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.errors import KafkaError
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metrics.registry import Metrics
 from kconsumer.schema.metadata import (

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.errors import KafkaError
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema.share_group import (
     ShareFetchableTopicResponse,
     ShareFetchPartitionData,

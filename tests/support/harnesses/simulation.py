@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import KafkaError
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema.classic_group import (
     HeartbeatResponse,
     JoinGroupResponse,

@@ -19,7 +19,6 @@ from typing import Any
 
 import pyarrow
 
-from kconsumer import compression
 from kconsumer._core.arrow import (
     COLUMNS,
     MAX_COLUMN_BYTES,
@@ -32,6 +31,7 @@ from kconsumer._core.arrow import (
 from kconsumer._core.codec import decode_response, encode_response
 from kconsumer._core.decode import PartitionFetch, RecordRun, next_fetch_offset, use_codecs
 from kconsumer._core.wire import FrameBuffer, Slice
+from kconsumer._internal import compression
 from kconsumer.arrow import RecordBatch
 from kconsumer.decode import decode_batches
 from kconsumer.errors import (

@@ -189,7 +189,12 @@ def _is_compared(setting: Any) -> bool:
     """Returns False for defaults that the test brokers change, that a real cluster keeps as a dynamic setting, or that
     the recordings do not have.
     """
-    names = ("retention.ms", "min.insync.replicas", "min.cleanable.dirty.ratio")
+    names = (
+        "retention.ms",
+        "min.insync.replicas",
+        "min.cleanable.dirty.ratio",
+        "errors.deadletterqueue.group.enable",
+    )
     return setting.name not in names or setting.config_source == TOPIC_CONFIG
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
-from kconsumer.error_codes import CODES
+from kconsumer._common.error_codes import CODES
 from kconsumer.schema.dsl import Message
 from kconsumer.testing.cluster.connection import Connection
 from kconsumer.testing.cluster.faults import Fault

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kconsumer.error_codes import ErrorCode, Errors
+from kconsumer._common.error_codes import ErrorCode, Errors
 from kconsumer.schema import (
     CONSUMER_GROUP_HEARTBEAT,
     FETCH,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar, cast
 
 from kconsumer import Consumer, ConsumerRecord, ConsumerRecords, SubscriptionPattern, TopicPartition
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.errors import (
     AuthenticationError,
     BrokerError,

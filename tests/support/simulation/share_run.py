@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from kconsumer import TopicPartition
-from kconsumer.error_codes import ErrorCode, Errors
+from kconsumer._common.error_codes import ErrorCode, Errors
 from kconsumer.schema import FIND_COORDINATOR, SHARE_ACKNOWLEDGE, SHARE_FETCH, SHARE_GROUP_HEARTBEAT
 from kconsumer.schema.dsl import Api
 from kconsumer.testing.cluster.cluster import Cluster

@@ -1,8 +1,8 @@
 """Signals of a simulation: handlers that run where the library lets them run, on the thread of the application.
 
-The library defers the handlers of real signals (`kconsumer/deferred_signals.py`). During a call, they run after each
-wait. A simulation runs on a thread of its own, which runs no handlers of signals. So during a run, `SimulatedSignals`
-stands for the library's object in the module that lets the handlers run.
+The library defers the handlers of real signals (`kconsumer/_internal/deferred_signals.py`). During a call, they run
+after each wait. A simulation runs on a thread of its own, which runs no handlers of signals. So during a run,
+`SimulatedSignals` stands for the library's object in the module that lets the handlers run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kconsumer.deferred_signals import SIGNALS
+from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer.engine import driver
 from support.simulation.scheduler import Process, Scheduler
 

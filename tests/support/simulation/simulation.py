@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from kconsumer import Consumer, ShareConsumer
+from kconsumer._common.clock import Clock
 from kconsumer.aio import AsyncConsumer
 from kconsumer.aio.engine import AsyncEngine
 from kconsumer.assignors import Assignor
-from kconsumer.clock import Clock
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.base import Engine
 from kconsumer.engine.choice import create_engine

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
+from kconsumer._internal.transitions import checked_transition
 from kconsumer.coordinator.classic_protocol import state as classic_state
 from kconsumer.coordinator.consumer_protocol import state as consumer_state
 from kconsumer.net import connection, states
 from kconsumer.state import partition
-from kconsumer.transitions import checked_transition
 
 S = TypeVar("S", bound=enum.Enum)
 Transition = tuple[str, str, str]  # the machine, the old state, the new state

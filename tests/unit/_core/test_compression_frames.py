@@ -16,10 +16,10 @@ import pytest
 import snappy
 import zstandard
 
-from kconsumer import compression
 from kconsumer._core.decode import PartitionFetch, lz4_block, max_zstd_size, snappy_size, xerial_block
 from kconsumer._core.wire import Slice
-from kconsumer.compression import DecompressionError, decompress, xxh32
+from kconsumer._internal import compression
+from kconsumer._internal.compression import DecompressionError, decompress, xxh32
 from kconsumer.testing.batches import CODECS, build_batch, build_message, compress, frame_batch
 from kconsumer.types import TopicPartition
 from support.harnesses.packed import ORDINARY_LZ4, lz4_frame, zstd_frame

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
+import kconsumer._internal.compression  # noqa: F401  (hands the codecs to the compiled core)
 from kconsumer._core.decode import PartitionFetch, prefetch_hits, use_library
 from kconsumer.deserializers import adapt
 from kconsumer.errors import CorruptRecordError
@@ -199,7 +199,7 @@ size_t ZSTD_decompressDCtx(void *c, void *to, size_t capacity, const void *from,
 # With this switch interval a thread gets the GIL only when the other one releases it.
 WAITING = """
 import ctypes, os, sys, threading, time
-import kconsumer.compression
+import kconsumer._internal.compression
 from kconsumer._core.decode import PartitionFetch
 from kconsumer._core.decode import use_library
 from kconsumer.types import TopicPartition

@@ -10,7 +10,7 @@ import lz4.frame
 import pytest
 
 from kconsumer._core.decode import PartitionFetch
-from kconsumer.compression import with_correct_lz4_checksum, xxh32
+from kconsumer._internal.compression import with_correct_lz4_checksum, xxh32
 from kconsumer.decode import decode_batches
 from kconsumer.errors import CorruptRecordError
 from kconsumer.testing.batches import Rec, build_batch, build_message, build_message_set

@@ -8,7 +8,7 @@ import pytest
 
 from kconsumer._core.decode import PartitionFetch, RecordRun, use_codecs
 from kconsumer._core.wire import Slice
-from kconsumer.compression import decompress, output_limit
+from kconsumer._internal.compression import decompress, output_limit
 from kconsumer.errors import CorruptRecordError, RecordTooLargeError
 from kconsumer.testing.batches import (
     CODECS,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kconsumer._core.decode import AbortedIndex, PartitionFetch
-from kconsumer.compression import decompress, output_limit
+from kconsumer._internal.compression import decompress, output_limit
 from kconsumer.decode import decode_batches
 from kconsumer.errors import CorruptRecordError, RecordDeserializationError
 from kconsumer.testing.batches import (

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kconsumer._common.clock import Clock
 from kconsumer.aio.driver import WaitsEvent
 from kconsumer.aio.signal import AsyncSignal
-from kconsumer.clock import Clock
 from kconsumer.engine.events import ApplicationEvent
 from kconsumer.metrics.registry import Metrics
 

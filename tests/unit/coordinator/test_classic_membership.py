@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kconsumer._internal.managers import FOREVER, UnsentRequest
 from kconsumer.coordinator.classic_protocol.embedded import (
     decode_assignment,
     decode_subscription,
@@ -13,7 +14,6 @@ from kconsumer.coordinator.classic_protocol.state import MemberState
 from kconsumer.coordinator.group_member import Generation
 from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import BrokerConnectionError
-from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.schema.admin import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, TopicPartitions

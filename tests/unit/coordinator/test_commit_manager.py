@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kconsumer._internal.managers import Promise, UnsentRequest
 from kconsumer.coordinator.commits import MAX_IN_FLIGHT
 from kconsumer.coordinator.group_member import Generation
 from kconsumer.errors import (
@@ -15,7 +16,6 @@ from kconsumer.errors import (
     TopicAuthorizationError,
     WakeupError,
 )
-from kconsumer.managers import Promise, UnsentRequest
 from kconsumer.schema.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,

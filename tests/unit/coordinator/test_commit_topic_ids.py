@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.coordinator.commits import MAX_IN_FLIGHT
 from kconsumer.errors import KafkaError
-from kconsumer.managers import UnsentRequest
 from kconsumer.schema import ZERO_UUID
 from kconsumer.schema.offsets import (
     OffsetCommitResponse,

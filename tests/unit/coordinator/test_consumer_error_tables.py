@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from kconsumer._common.error_codes import is_retriable
+from kconsumer._internal.managers import Promise, UnsentRequest
 from kconsumer.coordinator import error_actions
 from kconsumer.coordinator.consumer_protocol import heartbeat
 from kconsumer.coordinator.consumer_protocol.state import MemberState
-from kconsumer.error_codes import is_retriable
 from kconsumer.errors import BrokerError, CommitFailedError, KafkaError, TopicAuthorizationError
-from kconsumer.managers import Promise, UnsentRequest
 from kconsumer.schema.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,

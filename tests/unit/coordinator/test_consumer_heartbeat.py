@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.coordinator.consumer_protocol.state import MemberState
 from kconsumer.errors import (
     AuthenticationError,
@@ -13,7 +14,6 @@ from kconsumer.errors import (
     ProtocolError,
     UnsupportedVersionError,
 )
-from kconsumer.managers import UnsentRequest
 from kconsumer.types import Node, SubscriptionPattern
 from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness, topic_id
 

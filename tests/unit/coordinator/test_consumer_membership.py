@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.coordinator.consumer_protocol.state import MemberState
 from kconsumer.errors import BrokerConnectionError
-from kconsumer.managers import UnsentRequest
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from kconsumer.types import Node, OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from support.harnesses.consumer_harness import ASSIGNED, INTERVAL_MS, LOST, REVOKED, ConsumerGroupHarness, topic_id

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
     ProtocolError,
 )
-from kconsumer.managers import UnsentRequest
 from kconsumer.schema import FIND_COORDINATOR
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
 from kconsumer.types import Node

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from kconsumer._common.error_codes import is_retriable
+from kconsumer._internal.managers import Promise, UnsentRequest
 from kconsumer.coordinator import error_actions as tables
 from kconsumer.coordinator.classic_protocol.state import MemberState
 from kconsumer.coordinator.group_member import Generation
-from kconsumer.error_codes import is_retriable
 from kconsumer.errors import (
     BrokerError,
     CommitFailedError,
@@ -22,7 +23,6 @@ from kconsumer.errors import (
     RebalanceInProgressError,
     TopicAuthorizationError,
 )
-from kconsumer.managers import Promise, UnsentRequest
 from kconsumer.schema.classic_group import (
     HeartbeatResponse,
     JoinGroupResponse,

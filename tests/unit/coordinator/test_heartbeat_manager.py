@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kconsumer._internal.managers import FOREVER, UnsentRequest
 from kconsumer.coordinator.classic_protocol.state import MemberState
 from kconsumer.coordinator.group_member import Generation
 from kconsumer.errors import AuthenticationError
-from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
 from support.harnesses.group_harness import GroupHarness, tps
 

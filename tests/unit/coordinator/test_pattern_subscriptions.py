@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kconsumer.managers import Reply, UnsentRequest
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from support.harnesses.consumer_harness import ConsumerGroupHarness
 from support.harnesses.group_harness import GroupHarness

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.errors import (
     BrokerConnectionError,
@@ -15,7 +16,6 @@ from kconsumer.errors import (
     TimeoutError,
     UnsupportedVersionError,
 )
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema import API_VERSIONS, CONSUMER_GROUP_HEARTBEAT, METADATA
 from kconsumer.types import Node
 from support.fakes.fake_network import NetworkHarness

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kconsumer._core.codec import decode, encode
-from kconsumer.managers import UnsentRequest
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.schema.dsl import request_plan
 from kconsumer.state.cluster import LeaderAndEpoch
 from support.harnesses.manager_driver import config, tp, tps

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._internal.managers import Reply
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -22,7 +23,6 @@ from kconsumer.errors import (
     UnsupportedVersionError,
 )
 from kconsumer.groups.manager import GroupsManager
-from kconsumer.managers import Reply
 from kconsumer.schema.admin import (
     ConsumerGroupDescribeGroup,
     ConsumerGroupDescribeResponse,

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from kconsumer._common.error_codes import Errors
+from kconsumer._common.error_tables import ErrorTable
 from kconsumer.coordinator import error_actions as group_tables
 from kconsumer.coordinator.classic_protocol.embedded import encode_assignment
 from kconsumer.coordinator.consumer_protocol.heartbeat import HEARTBEAT_ACTIONS
-from kconsumer.error_codes import Errors
-from kconsumer.error_tables import ErrorTable
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from kconsumer import Consumer, ConsumerRecords, TopicPartition
+from kconsumer._internal.status import table
 from kconsumer.engine.state_dump import full_report
 from kconsumer.engine.status import summary
 from kconsumer.net.describe import ConnectionReport
-from kconsumer.status import table
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import PartitionCondition, PartitionStatus
 from support.harnesses.inside import engine_of, parts_of

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.fetching import manager
 from kconsumer.fetching.buffer import FetchChain
 from kconsumer.fetching.manager import EXPEDITE_AFTER_MS
-from kconsumer.managers import UnsentRequest
 from support.harnesses.fetching import FetchHarness
 
 ALL = list(range(10))

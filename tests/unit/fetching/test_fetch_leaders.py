@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.errors import BrokerConnectionError
-from kconsumer.managers import UnsentRequest
 from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchState

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.errors import BrokerConnectionError
-from kconsumer.managers import UnsentRequest
 from kconsumer.records import ConsumerRecords
 from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.types import OffsetReset, PartitionCondition, TopicPartition

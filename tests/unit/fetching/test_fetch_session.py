@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from kconsumer._core.cycle import next_epoch
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.fetching.buffer import FetchChain
 from kconsumer.fetching.session import MAX_EPOCH, FetchSession, SessionRequest
-from kconsumer.managers import UnsentRequest
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
 from kconsumer.state.partition import FetchPosition, PartitionState
 from kconsumer.types import TopicPartition

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kconsumer._internal.managers import Promise, UnsentRequest
 from kconsumer.coordinator.classic_protocol.embedded import encode_assignment
 from kconsumer.errors import (
     BrokerConnectionError,
@@ -18,7 +19,6 @@ from kconsumer.errors import (
     UnsupportedVersionError,
 )
 from kconsumer.groups.types import GroupListing
-from kconsumer.managers import Promise, UnsentRequest
 from kconsumer.schema.admin import (
     ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribeGroup,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kconsumer._internal.managers import FOREVER, UnsentRequest
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -15,7 +16,6 @@ from kconsumer.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
-from kconsumer.managers import FOREVER, UnsentRequest
 from support.harnesses.manager_driver import (
     MAX_AGE_MS,
     RETRY_MS,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kconsumer._internal.managers import PollResult, Promise, UnsentRequest
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -14,7 +15,6 @@ from kconsumer.errors import (
     TimeoutError,
     TopicAuthorizationError,
 )
-from kconsumer.managers import PollResult, Promise, UnsentRequest
 from kconsumer.metadata.topic_requests import TopicTable
 from support.harnesses.manager_driver import (
     RETRY_MS,

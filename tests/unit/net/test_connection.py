@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kconsumer._internal.requests import Ended
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -19,7 +20,6 @@ from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.net.connection import Connection
 from kconsumer.net.preamble import MAX_FIRST_FRAME_BYTES
 from kconsumer.net.states import TRANSITIONS, ConnectionState
-from kconsumer.requests import Ended
 from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA, SASL_HANDSHAKE
 from support.fakes.fake_network import Response, request_to, responses_of
 from support.fakes.scripted_broker import Received, api_versions, read_request, response_bytes

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from kconsumer._common.repeated_failures import RepeatedFailures
 from kconsumer.net.address_failures import ADVERTISED
-from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.schema import API_VERSIONS, FETCH, JOIN_GROUP, METADATA
 from kconsumer.types import Node
 from support.fakes.fake_network import NetworkHarness

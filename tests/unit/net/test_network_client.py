@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from kconsumer._core.net import MAX_IN_FLIGHT
+from kconsumer._internal.requests import UnsentRequest
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -16,7 +17,6 @@ from kconsumer.errors import (
 )
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.net.background import BackgroundTask
-from kconsumer.requests import UnsentRequest
 from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA
 from kconsumer.types import Node
 from support.fakes.fake_network import NetworkHarness, send

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kconsumer._internal.requests import UnsentRequest
 from kconsumer.errors import AuthenticationError
 from kconsumer.net.transport import WOULD_BLOCK
-from kconsumer.requests import UnsentRequest
 from kconsumer.schema import METADATA
 from support.fakes.fake_network import NetworkHarness
 from support.fakes.scripted_broker import SILENCE

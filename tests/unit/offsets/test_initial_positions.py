@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from kconsumer._internal.managers import PollResult, Promise
 from kconsumer.errors import GroupAuthorizationError, NoOffsetForPartitionError, TimeoutError, error_for
-from kconsumer.managers import PollResult, Promise
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, FetchState
 from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kconsumer._internal.managers import FOREVER
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -15,7 +16,6 @@ from kconsumer.errors import (
     TimeoutError,
     TopicAuthorizationError,
 )
-from kconsumer.managers import FOREVER
 from kconsumer.types import OffsetAndTimestamp, OffsetReset
 from support.harnesses.manager_driver import RETRY_MS, fail, led_by, metadata, respond, topic, tp, tps
 from support.harnesses.offsets_case import OffsetsCase, offsets, rows

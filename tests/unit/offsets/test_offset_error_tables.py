@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.errors import TopicAuthorizationError
-from kconsumer.managers import UnsentRequest
 from kconsumer.offsets.error_actions import LEADER_EPOCH_ACTIONS, LIST_OFFSETS_ACTIONS
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from kconsumer._internal.managers import FOREVER
 from kconsumer.errors import (
     AuthenticationError,
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
-from kconsumer.managers import FOREVER
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.types import IsolationLevel, OffsetReset
 from support.harnesses.manager_driver import (

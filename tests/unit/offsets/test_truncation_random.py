@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.errors import BrokerConnectionError, LogTruncationError
-from kconsumer.managers import UnsentRequest
 from kconsumer.schema import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.fetch import LeaderIdAndEpoch
 from kconsumer.schema.offsets import (

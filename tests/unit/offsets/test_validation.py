@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kconsumer._internal.managers import FOREVER, UnsentRequest
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
     LogTruncationError,
     UnsupportedVersionError,
 )
-from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult
 from kconsumer.state.cluster import LeaderAndEpoch

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
 from support.harnesses.manager_driver import NoJitter
 
 

@@ -11,7 +11,7 @@ import zlib
 
 import pytest
 
-from kconsumer.compression import MIN_OUTPUT_LIMIT, DecompressionError, decompress, output_limit
+from kconsumer._internal.compression import MIN_OUTPUT_LIMIT, DecompressionError, decompress, output_limit
 from kconsumer.testing.batches import CODECS, compress
 
 COMPRESSING = {name: number for name, number in CODECS.items() if number}

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import pytest
 
 from kconsumer import Consumer, ShareConsumer
+from kconsumer._client.blocking_client import BlockingClient
+from kconsumer._client.client_base import ClientBase
+from kconsumer._client.consumer_base import ConsumerBase
 from kconsumer.aio import AsyncConsumer, AsyncShareConsumer
 from kconsumer.aio.awaitable_client import AwaitableClient
-from kconsumer.blocking_client import BlockingClient
-from kconsumer.client_base import ClientBase
-from kconsumer.consumer_base import ConsumerBase
 from kconsumer.share.consumer_base import ShareConsumerBase
 
 # Method of the blocking class -> method of the other class that does the same.

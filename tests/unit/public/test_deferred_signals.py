@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, deferred_signals
-from kconsumer.deferred_signals import SIGNALS, HandlersRunning
+from kconsumer import Consumer
+from kconsumer._internal import deferred_signals
+from kconsumer._internal.deferred_signals import SIGNALS, HandlersRunning
 
 SENT = [signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGRTMIN]
 

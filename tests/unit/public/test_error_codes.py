@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kconsumer.error_codes import CODES, ErrorCode, Errors, is_retriable
-from kconsumer.error_tables import ErrorAction, ErrorTable
+from kconsumer._common.error_codes import CODES, ErrorCode, Errors, is_retriable
+from kconsumer._common.error_tables import ErrorAction, ErrorTable
 from kconsumer.errors import BrokerError, error_class, error_for
 
 PACKAGE = Path(__file__).parents[3] / "kconsumer"

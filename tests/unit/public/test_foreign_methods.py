@@ -13,8 +13,8 @@ import confluent_kafka
 import pytest
 
 from kconsumer import Consumer, ConsumerRecords, ShareConsumer, TopicPartition
+from kconsumer._common.foreign_methods import CONSUMER, RECORDS, SHARE_CONSUMER
 from kconsumer._core.decode import ShareRecord
-from kconsumer._foreign_methods import CONSUMER, RECORDS, SHARE_CONSUMER
 from kconsumer.decode import decode_batches
 from kconsumer.testing.batches import build_batch
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from kconsumer.offset_arguments import offsets_to_commit, seek_target
+from kconsumer._client.offset_arguments import offsets_to_commit, seek_target
 from support.harnesses.inside import parts_of
 
 TP = TopicPartition("t", 0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.progress import Progress, ProgressMonitor
 from kconsumer.errors import error_for
-from kconsumer.progress import Progress, ProgressMonitor
 
 LOADING = error_for(Errors.COORDINATOR_LOAD_IN_PROGRESS, "join")
 MOVED = error_for(Errors.NOT_COORDINATOR, "join")

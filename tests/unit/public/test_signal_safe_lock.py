@@ -11,7 +11,7 @@ from types import FrameType
 
 import pytest
 
-from kconsumer.signal_safe_lock import SignalSafeLock
+from kconsumer._common.signal_safe_lock import SignalSafeLock
 from support.harnesses.interruptions import Interruption, handler, interrupted
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the signals are those of POSIX")

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
+from kconsumer._client.decoded_columns import BadRow, DecodedBatch, checked, decode_batch
 from kconsumer.arrow import RecordBatch
 from kconsumer.decode import decode_batches
-from kconsumer.decoded_columns import BadRow, DecodedBatch, checked, decode_batch
 from kconsumer.errors import ConfigError, RecordDeserializationError
 from kconsumer.formats.avro_columns import AvroDecoder
 from kconsumer.formats.decoders import TextDecoder

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.decode import ShareRecord
-from kconsumer.error_codes import Errors
 from kconsumer.errors import CorruptRecordError, KafkaError, RecordDeserializationError, StateError, error_for
 from kconsumer.share.acknowledgements import (
     AcquiredBatch,

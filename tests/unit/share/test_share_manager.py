@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError, TopicAuthorizationError
 from kconsumer.schema.share_group import (
     ShareAcknowledgeResponse,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, GroupError, KafkaError, UnsupportedVersionError
 from kconsumer.schema.share_group import ShareGroupHeartbeatResponse
 from kconsumer.share.member import ShareMemberState

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
+from kconsumer._internal.managers import FOREVER, Reply, UnsentRequest
 from kconsumer.errors import (
     BrokerConnectionError,
     BrokerError,
@@ -17,7 +18,6 @@ from kconsumer.errors import (
     TimeoutError,
     UnsupportedVersionError,
 )
-from kconsumer.managers import FOREVER, Reply, UnsentRequest
 from kconsumer.metrics.registry import Metrics, Stat
 from kconsumer.schema import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from kconsumer.schema.dsl import Api

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import (
     DESCRIBE_GROUPS,
     FETCH,

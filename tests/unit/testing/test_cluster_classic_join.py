@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings

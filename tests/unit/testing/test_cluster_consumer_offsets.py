@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
 from kconsumer.schema.offsets import (
     OffsetCommitRequest,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import decode_response, encode_response
-from kconsumer.error_codes import Errors
 from kconsumer.schema import FETCH, METADATA, OFFSET_FETCH
 from kconsumer.schema.dsl import Api, Array, Message
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import encode_request
-from kconsumer.error_codes import Errors
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from kconsumer.schema.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic

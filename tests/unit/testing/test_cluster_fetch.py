@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kconsumer._common.error_codes import Errors
 from kconsumer.decode import decode_batches
-from kconsumer.error_codes import Errors
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from kconsumer.testing.batches import abort_marker, build_batch, commit_marker

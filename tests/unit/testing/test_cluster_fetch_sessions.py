@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kconsumer.testing.batches import build_batch

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
 from kconsumer.schema.group_deletion import (
     OFFSET_DELETE,

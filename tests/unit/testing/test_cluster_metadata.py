@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import encode_request
-from kconsumer.error_codes import Errors
 from kconsumer.schema import API_VERSIONS, METADATA
 from kconsumer.schema.metadata import (
     ApiVersionsRequest,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kconsumer._common.error_codes import Errors
 from kconsumer.coordinator.classic_protocol.embedded import decode_assignment
-from kconsumer.error_codes import Errors
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock

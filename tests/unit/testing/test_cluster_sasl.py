@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import encode_request
-from kconsumer.error_codes import Errors
 from kconsumer.net.sasl.mechanism import Credentials, Mechanism, MechanismError
 from kconsumer.net.sasl.plain import Plain
 from kconsumer.net.sasl.scram import ScramSha256, ScramSha512

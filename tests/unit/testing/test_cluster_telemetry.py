@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from kconsumer.schema.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from kconsumer.telemetry.compressors import COMPRESSORS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from support.fakes.cluster_client import advance

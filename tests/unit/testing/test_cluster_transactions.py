@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from kconsumer.schema.transactions import (
     ADD_PARTITIONS_TO_TXN,

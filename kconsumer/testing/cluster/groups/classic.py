@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import decode
-from kconsumer.error_codes import Errors
 from kconsumer.errors import ProtocolError
 from kconsumer.schema.dsl import plan
 from kconsumer.schema.embedded import PROTOCOL_TYPE, ConsumerProtocolSubscription

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, Api
 from kconsumer.schema.classic_group import HeartbeatResponse, LeaveGroupResponse, SyncGroupResponse
 from kconsumer.testing.cluster.groups.classic import ClassicGroup

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema.classic_group import JoinGroupResponse
 from kconsumer.testing.cluster.groups.classic_member import ClassicMember, Protocols, for_join_version
 from kconsumer.testing.cluster.groups.classic_rebalance import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema.classic_group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 from kconsumer.testing.cluster.groups.classic_member import ClassicMember, Protocols
 from kconsumer.testing.cluster.groups.group import GroupError

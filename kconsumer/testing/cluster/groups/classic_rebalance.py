@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupResponse
 from kconsumer.testing.cluster.groups.classic_member import ClassicMember
 from kconsumer.testing.cluster.timers import Timer

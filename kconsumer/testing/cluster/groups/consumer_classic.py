@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.errors import ProtocolError
 from kconsumer.schema.classic_group import (
     HeartbeatResponse,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, Api
 from kconsumer.schema.admin import (
     ConsumerGroupDescribeAssignment,

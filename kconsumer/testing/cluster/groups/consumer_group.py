@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.acls import TOPIC
 from kconsumer.testing.cluster.groups import consumer_classic, consumer_leave
 from kconsumer.testing.cluster.groups.assignor_input import Partitions

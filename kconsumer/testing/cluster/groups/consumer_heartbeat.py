@@ -11,7 +11,7 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT, Api
 from kconsumer.schema.consumer_group import (
     ConsumerGroupHeartbeatAssignment,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.groups.consumer_member import LEFT_STATIC_EPOCH, ConsumerMember
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.reconciliation import Owned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.groups import migration
 from kconsumer.testing.cluster.groups.consumer_member import LEFT_STATIC_EPOCH, UNREVOKED_PARTITIONS, ConsumerMember
 from kconsumer.testing.cluster.groups.group import GroupError

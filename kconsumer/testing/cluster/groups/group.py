@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from kconsumer.error_codes import CODES
+from kconsumer._common.error_codes import CODES
 from kconsumer.testing.cluster.requests import Request, Response
 
 if TYPE_CHECKING:

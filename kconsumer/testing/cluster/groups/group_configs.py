@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.topic_configs import BOOLEAN, INT, STRING

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.errors import ProtocolError
 from kconsumer.schema.embedded import PROTOCOL_TYPE
 from kconsumer.testing.cluster.groups.classic import ClassicGroup

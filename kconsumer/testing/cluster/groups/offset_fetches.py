@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import OFFSET_FETCH, ZERO_UUID, Api
 from kconsumer.schema.offsets import (
     OffsetFetchRequestGroup,

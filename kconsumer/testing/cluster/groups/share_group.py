@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.groups.assignor_input import Partitions
 from kconsumer.testing.cluster.groups.group import Group, GroupError
 from kconsumer.testing.cluster.groups.map_order import hash_map_order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema import (
     ALTER_SHARE_GROUP_OFFSETS,
     DELETE_SHARE_GROUP_OFFSETS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.share.in_flight import (
     ACKNOWLEDGED,

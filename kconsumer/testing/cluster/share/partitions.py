@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.fetch_reads import PartitionError
 from kconsumer.testing.cluster.groups.group_configs import RESET_BY_DURATION, duration_ms
 from kconsumer.testing.cluster.share.dead_letters import DeadLetterTopics

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.schema.share_group import ShareLeaderIdAndEpoch, ShareNodeEndpoint
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.share.acknowledgement import RENEW, AckBatch, Acknowledgement

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kconsumer.error_codes import Errors
+from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, next_epoch
 from kconsumer.testing.cluster.groups.group import GroupError
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kconsumer.deferred_calls import get_logger
+from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.managers import FOREVER, PollResult
 from kconsumer.errors import BrokerError, KafkaError
-from kconsumer.managers import FOREVER, PollResult
 
 WARNING_AFTER_MS = 8_000.0  # a warning follows within 10 s, which includes the backoff and a wait for the next poll
 WARNING_INTERVAL_MS = 60_000.0  # a warning with the same cause is repeated at most once in this time
 MIN_FAILURES = 3  # one or two failures are normal, for example when the coordinator moves
 RECHECK_MS = 50.0
 
-_log = get_logger(__name__)
+_log = get_logger("kconsumer.progress")
 
 
 class WaitStatus(NamedTuple):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from kconsumer.signal_safe_lock import SignalSafeLock
+from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer.types import TopicPartition
 
 _threads = threading.local()  # `calls`: the DeferredCalls of the engine to which the thread belongs

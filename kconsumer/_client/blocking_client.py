@@ -7,9 +7,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from kconsumer.client_base import ClientBase, Timeout
-from kconsumer.clock import Timer
-from kconsumer.deferred_signals import SIGNALS
+from kconsumer._client.client_base import ClientBase, Timeout
+from kconsumer._common.clock import Timer
+from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer.errors import KafkaError
 
 

@@ -13,17 +13,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeAlias, TypeVar
 
 from kconsumer import assignors
+from kconsumer._client.client_base import ClientBase, Timeout, topic_names
+from kconsumer._client.offset_arguments import (
+    at_least_one,
+    checked_text,
+    offsets_to_commit,
+    seek_target,
+    topic_partitions,
+)
+from kconsumer._client.offset_arguments import timestamps as times_to_look_up
+from kconsumer._client.offset_arguments import topic_partition as _partition
+from kconsumer._common.foreign_methods import CONSUMER, without
 from kconsumer._core.decode import deserialization_error
-from kconsumer._foreign_methods import CONSUMER, without
-from kconsumer.client_base import ClientBase, Timeout, topic_names
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import guarded
 from kconsumer.engine.shared_calls import shared, shared_read
 from kconsumer.errors import StateError
 from kconsumer.listener import RebalanceListener, chosen_listener
-from kconsumer.offset_arguments import at_least_one, checked_text, offsets_to_commit, seek_target, topic_partitions
-from kconsumer.offset_arguments import timestamps as times_to_look_up
-from kconsumer.offset_arguments import topic_partition as _partition
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import (
     GroupMetadata,
@@ -40,15 +46,15 @@ from kconsumer.types import (
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from kconsumer._client.decoded_columns import Decoders
+    from kconsumer._internal.status import ConsumerStatus
     from kconsumer.arrow import RecordBatch
     from kconsumer.assignors import Assignor
-    from kconsumer.decoded_columns import Decoders
     from kconsumer.engine.base import Engine
     from kconsumer.engine.callbacks import CommitCallback
     from kconsumer.engine.waiting import Operation
     from kconsumer.formats.decoders import Decoder
     from kconsumer.listener import Callback
-    from kconsumer.status import ConsumerStatus
 
 Partition = tuple[str, SupportsIndex]  # (topic, partition), such as a TopicPartition
 P = TypeVar("P", bound=Partition)  # the type of all keys of a mapping: pairs or TopicPartitions
@@ -458,7 +464,7 @@ class ConsumerBase(ClientBase):
         """Returns the checked argument `decode` of `poll_arrow`."""
         if decode is None:
             return {}
-        from kconsumer.decoded_columns import checked  # imported when used
+        from kconsumer._client.decoded_columns import checked  # imported when used
 
         return checked(decode, columns)
 
@@ -471,7 +477,7 @@ class ConsumerBase(ClientBase):
         """
         if not decoders:
             return records.to_arrow(columns)
-        from kconsumer.decoded_columns import BadRow, decode_records  # imported when used
+        from kconsumer._client.decoded_columns import BadRow, decode_records  # imported when used
 
         found = decode_records(records, columns, decoders)
         if not isinstance(found, BadRow):

@@ -9,7 +9,7 @@ import enum
 from collections.abc import Mapping
 from typing import TypeVar
 
-from kconsumer.error_codes import is_retriable
+from kconsumer._common.error_codes import is_retriable
 
 
 class ErrorAction(enum.Enum):

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from kconsumer._internal.requests import Reply, UnsentRequest
 from kconsumer.errors import KafkaError
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
-from kconsumer.requests import Reply, UnsentRequest
 
 if TYPE_CHECKING:
-    from kconsumer.backoff import RetryTimer
+    from kconsumer._common.backoff import RetryTimer
 
 __all__ = [
     "FOREVER",
