@@ -21,6 +21,7 @@ from kconsumer.errors import RecordDeserializationError
 from kconsumer.parallel import AsyncProcessor, Processor, Summary
 from kconsumer.parallel.finished_offsets import encode
 from kconsumer.testing import FakeCluster
+from support.harnesses.parallel_handlers import write_value
 
 DEADLINE_S = 20.0
 TP = TopicPartition("t", 0)
@@ -226,12 +227,6 @@ def test_a_seek_back_over_gaps_processes_again(cluster: FakeCluster) -> None:
         consumer.seek(TP, 52)
         Processor(consumer, lambda record: got.append(record.offset)).run()
     assert list(range(68, 168)) == got
-
-
-def write_value(path: Path, record: ConsumerRecord) -> None:
-    """Write the value of a record to a file."""
-    with path.open("a") as file:
-        file.write(f"{record.value.decode()}\n")
 
 
 def test_a_worker_process_that_dies_idle_costs_no_attempt(cluster: FakeCluster, tmp_path: Path) -> None:

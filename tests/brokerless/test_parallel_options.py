@@ -16,6 +16,7 @@ from kconsumer import ConsumerRecord, TopicPartition
 from kconsumer.errors import TimeoutError
 from kconsumer.parallel import Attempt, CircuitBreaker, Processor, Retry, Summary, process
 from kconsumer.testing import MockConsumer
+from support.harnesses.parallel_handlers import fail_twice, sleep
 
 DEADLINE_S = 20.0
 TP = TopicPartition("t", 0)
@@ -37,14 +38,6 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.002)
-
-
-def fail_twice(path: Path, record: ConsumerRecord, attempt: Attempt) -> None:
-    """Write which attempt this is, and fail unless it is the last one."""
-    with path.open("a") as file:
-        file.write(f"{record.value}:{attempt}:{attempt.remaining} ")
-    if attempt.remaining:
-        raise ValueError
 
 
 @pytest.mark.parametrize("executor", ["threads", "processes", "asyncio"])
@@ -107,12 +100,6 @@ def test_order_by_a_function(consumer: MockConsumer) -> None:
     process(consumer, handler, order=lambda record: "same" if record.value in (0, 4) else None)
     thread.join()
     assert (4, 10) == (started[-1], len(started))
-
-
-def sleep(record: ConsumerRecord) -> None:
-    """Take longer than allowed for one record."""
-    if record.value == 4:
-        time.sleep(600)
 
 
 @pytest.mark.parametrize("executor", ["threads", "processes", "asyncio"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from kconsumer import ConsumerRecord, ShareRecord
+from kconsumer.parallel import Attempt
 
 
 def handle_nothing(record: ConsumerRecord) -> None:
@@ -36,3 +38,23 @@ def require_first_delivery(record: ConsumerRecord) -> None:
     """Fail for a record that the share group has delivered before."""
     assert isinstance(record, ShareRecord)
     assert record.delivery_count == 1
+
+
+def fail_twice(path: Path, record: ConsumerRecord, attempt: Attempt) -> None:
+    """Write which attempt this is, and fail unless it is the last one."""
+    with path.open("a") as file:
+        file.write(f"{record.value}:{attempt}:{attempt.remaining} ")
+    if attempt.remaining:
+        raise ValueError
+
+
+def sleep(record: ConsumerRecord) -> None:
+    """Take longer than allowed for one record."""
+    if record.value == 4:
+        time.sleep(600)
+
+
+def write_value(path: Path, record: ConsumerRecord) -> None:
+    """Write the value of a record to a file."""
+    with path.open("a") as file:
+        file.write(f"{record.value.decode()}\n")
