@@ -108,14 +108,14 @@ class EventLoopExecutor:
 
     async def _call(self, task: Task) -> None:
         tracker, _, record = task
-        timer = asyncio.timeout(self._timeout_s)
+        timer = None if self._timeout_s is None else asyncio.timeout(self._timeout_s)
         try:
             result = self._handler(*self._call_of.arguments(task))
             if not isinstance(result, Awaitable):
                 raise TypeError(
                     f"with executor='asyncio' the handler must be a coroutine function; it returned {result!r}"
                 )
-            if self._timeout_s is None:
+            if timer is None:
                 await result
             else:
                 async with timer:
@@ -130,7 +130,8 @@ class EventLoopExecutor:
         except GeneratorExit:  # the garbage collector ends the coroutine, because the loop was closed before
             raise
         except BaseException as error:  # user code may raise anything
-            await self._failures.handle_async(task, timeout_error(self._timeout_s) if timer.expired() else error)
+            expired = timer is not None and timer.expired()
+            await self._failures.handle_async(task, timeout_error(self._timeout_s) if expired else error)
         else:
             tracker.failures.pop(record.offset, None)
             tracker.finish(record.offset)
