@@ -47,7 +47,7 @@ BUDGET = {
     "kconsumer/testing/**/*": 17_000,
     "assignors/**/*": 1_700,
     "tests/README.md": 60,
-    "tests/**/*.py": 112_850,
+    "tests/**/*.py": 112_830,
     "benchmarks/**/*.py": 8_600,
     "tools/*.py": 1_100,
     "examples/**/*.py": 2_400,
@@ -55,7 +55,7 @@ BUDGET = {
     "README.md": 140,
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 60,
-    "benchmarks/README.md": 120,
+    "benchmarks/README.md": 145,
     "docs/**/*.md": 8_980,
     "docs/design/*.md": 1_260,
 }
