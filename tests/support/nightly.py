@@ -12,6 +12,9 @@ from zlib import crc32
 #: finds the same kind of defect.
 NIGHTLY: dict[str, str] = {
     # Real brokers. `make test` has each kind of failure of a broker once, and all rules of groups in virtual time.
+    "integration/test_chaos.py": "a rule of groups under faults, at random: simulation/test_scenarios; brokers that "
+    "die: test_failover",
+    "integration/test_share_chaos.py": "a rule of share groups under faults, at random: simulation/test_share_groups",
     "integration/test_many_partitions.py": "thousands of partitions: test_fetch_sessions; counts of positions: "
     "unit/state/test_subscription_state_invariants",
     "integration/test_every_record.py": "records of every shape and codec: test_java_records and "

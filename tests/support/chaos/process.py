@@ -30,10 +30,14 @@ class ChaosMember(MemberProcess):
         elif name == "end":
             self.owned_now = set()
         elif name in ("deliver", "read_alone"):
-            self.reached[tuple(arguments[1])] = arguments[2] + 1
+            self._reach(*arguments[1:3])
         elif name == "handlers.start":
-            self.reached[tuple(arguments[1]["tp"])] = arguments[1]["offset"] + 1
+            self._reach(arguments[1]["tp"], arguments[1]["offset"])
         return event
+
+    def _reach(self, partition: list[Any], offset: int) -> None:
+        topic, number = partition
+        self.reached[topic, number] = max(offset + 1, self.reached.get((topic, number), 0))
 
     def kill(self) -> None:
         """Kill the process by SIGKILL."""

@@ -3,8 +3,8 @@
 A violation is recorded when it happens. The rules, in addition to those of `journal.py`:
 
 - `not owned`: a handler is started for a record of a partition that its member does not own.
-- `at once`: two handlers run that the order forbids, and no fault kept the first member from learning that it lost the
-  partition.
+- `at once`: two handlers run that the order forbids, and no fault kept one of the members from learning that it lost
+  the partition.
 - `wrong order`: a record is started that was never processed, although a later one of its shard was started before.
 - `too many`: more handlers of a run are running than it has workers, or more records in flight than allowed.
 - `not drained`: a partition is given up although a handler of it has run for less than the drain timeout.
@@ -159,7 +159,8 @@ class HandlerJournal:
 
     def _check_shard(self, member: str, tp: TopicPartition, offset: int, shard: Hashable) -> None:
         for other in self._running.values():
-            excused = other.number in self._excused or self._journal.disturbed(other.member)
+            disturbed = self._journal.disturbed(other.member) or self._journal.disturbed(member)
+            excused = other.number in self._excused or disturbed
             if (other.tp, other.shard) == (tp, shard) and not excused:
                 self._violation(f"at once: {member} starts {tp}@{offset} while {other} is running")
         latest = self._started.get((tp, shard), -1)
