@@ -51,7 +51,7 @@ FINDINGS = (
     Mutation(
         "no-backoff",
         "Retries do not wait.",
-        "backoff",
+        "_common.backoff",
         "RetryTimer.failed",
         "now + self._backoff.delay_ms(self.attempts)",
         "now",
@@ -106,14 +106,6 @@ FINDINGS = (
         "Assignment.set_unsubscribed",
         "if flags[tp.topic] != state.unsubscribed:",
         "if flags[tp.topic] and not state.unsubscribed:",
-    ),
-    Mutation(
-        "handlers-inside-select",
-        "A signal handler that closes the consumer runs in the middle of the event loop.",
-        "net.event_loop",
-        "ConnectionLoop.poll",
-        "            woken = self._clock.now()\n",
-        RUN_HANDLERS.format(indent=" " * 12) + "            woken = self._clock.now()\n",
     ),
     Mutation(
         "handlers-inside-a-step",
@@ -174,7 +166,7 @@ FINDINGS = (
     Mutation(
         "no-minimum-of-output",
         "A batch that is compressed by more than a factor of 64 cannot be read, however small it is.",
-        "compression",
+        "_internal.compression",
         "output_limit",
         "max(MIN_OUTPUT_LIMIT, MAX_RATIO * compressed_bytes)",
         "MAX_RATIO * compressed_bytes",
@@ -190,7 +182,7 @@ NOT_SIMULATED = {
     "an exception of a signal handler at any bytecode": (
         (
             "A task of the simulation runs until it waits, so handlers run after waits and in user code only. "
-            "These points are met: handlers-inside-select, handlers-inside-a-step, interrupted-leave."
+            "These points are met: handlers-inside-a-step, interrupted-leave."
         ),
         "tests/brokerless/test_interruptions.py::test_exception_at_any_call",
     ),

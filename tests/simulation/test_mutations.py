@@ -206,7 +206,6 @@ EXPECTED = {
     "no-backoff-of-positions": ("refused-offsets", "flood"),
     "no-commit-before-rebalance": ("consumer", "not committed before on_revoke"),
     "unsubscribed-flag-stays": ("change-topics-consumer", "lost"),
-    "handlers-inside-select": ("close-in-handler", "unexpected error"),
     "handlers-inside-a-step": ("interrupt", "internal error"),
     "interrupted-leave": ("interrupt", "without owning the partition"),
     "lookup-not-abandoned": ("pending-offsets", "no progress"),

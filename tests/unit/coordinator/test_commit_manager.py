@@ -13,6 +13,7 @@ from kconsumer.errors import (
     BrokerConnectionError,
     CommitFailedError,
     RebalanceInProgressError,
+    TimeoutError,
     TopicAuthorizationError,
     WakeupError,
 )
@@ -342,6 +343,15 @@ def test_commit_that_succeeds_late_reports_what_it_sent() -> None:
     group.commits.commit({T0: OffsetAndMetadata(2)})
     group.respond(request, committed(request))
     assert {T0: OffsetAndMetadata(1)} == promise.result()
+
+
+def test_commit_without_time_is_sent_once() -> None:
+    """A commit whose deadline has passed before the first attempt is sent once and not retried (Java commitSync)."""
+    group = member()
+    promise = group.commits.commit(OFFSETS, group.now)
+    assert [5] == committed_by(sent(group))
+    assert isinstance(promise.error, TimeoutError)
+    assert [] == sent(group)
 
 
 def test_equal_lookups_end_separately() -> None:
