@@ -80,7 +80,7 @@ NIGHTLY: dict[str, str] = {
     "spark/test_spark_formats.py::test_avro": "unit/spark/test_spark_schema_ids and test_spark_formats",
     "spark/test_spark_formats.py::test_binary_formats": "unit/spark/test_spark_formats_avro and _protobuf",
     # Without a broker.
-    "simulation/test_mutations.py": "it tests the simulation, which runs in `make test`",
+    "simulation/test_mutations.py::test_the_simulation": "it tests the simulation, which runs in `make test`",
     "test_packaging.py::test_wheel": "a source that no package has: test_sdist_contains_every_source",
     "test_packaging.py::test_entry_points": "unit/assignors/test_assignor_loading",
     "test_packaging.py::test_import_is_light": "unit/public/test_imports",
