@@ -66,6 +66,7 @@ def complete(parser: Parser) -> None:
     from argcomplete.completers import ChoicesCompleter, FilesCompleter, SuppressCompleter
 
     for action in actions(parser):
+        # argcomplete reads the attribute `completer`, which argparse does not declare.
         words = next((WORDS[name] for name in action.option_strings if name in WORDS), None)
         if words is not None:
             action.completer = ChoicesCompleter(words)  # type: ignore[attr-defined, arg-type]

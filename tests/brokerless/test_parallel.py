@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from kconsumer.parallel import Processor, Retry, Summary
 from kconsumer.testing import FakeCluster
 from support.harnesses.parallel_handlers import die, die_once, fail_on
 from support.harnesses.parallel_journal import Journal, out_of_order, overlaps
-from support.harnesses.parallel_runs import run_until_finished
+from support.harnesses.parallel_runs import run_until_finished, until
 
 Handler = Callable[[ConsumerRecord], object]
 RECORDS, PARTITIONS, KEYS = 300, 3, 20
@@ -54,14 +53,6 @@ def consumer(cluster: FakeCluster, **options: Any) -> Consumer:
     if chosen.get("group_protocol") != "consumer":
         chosen.setdefault("heartbeat_interval_ms", 50)
     return Consumer("orders", bootstrap_servers=cluster.bootstrap_servers, **chosen)
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until a call returns true."""
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end, "the condition did not become true"
-        time.sleep(0.005)
 
 
 def ends(cluster: FakeCluster, group: str = "workers") -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
+import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from kconsumer.parallel import AsyncProcessor, Processor, Summary
 from kconsumer.parallel.finished_offsets import encode
 from kconsumer.testing import FakeCluster
 from support.harnesses.parallel_handlers import write_value
+from support.harnesses.parallel_runs import run_with, until
 
 DEADLINE_S = 20.0
 TP = TopicPartition("t", 0)
@@ -50,33 +50,6 @@ def committed(cluster: FakeCluster) -> int | None:
     """Returns the committed offset."""
     found = cluster.committed("g").get(TP)
     return None if found is None else found.offset
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until a call returns true."""
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end, "the condition did not become true"
-        time.sleep(0.002)
-
-
-def run_with(processor: Processor, meanwhile: Callable[[], object]) -> Summary:
-    """Run, and call a function on another thread. It must stop the run."""
-    errors: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            meanwhile()
-        except BaseException as error:
-            errors.append(error)
-            processor.stop()
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    summary = processor.run()
-    thread.join(DEADLINE_S)
-    assert [] == errors
-    return summary
 
 
 @pytest.mark.parametrize("error", ["COORDINATOR_LOAD_IN_PROGRESS", "REBALANCE_IN_PROGRESS"])
@@ -239,9 +212,9 @@ def test_a_worker_process_that_dies_idle_costs_no_attempt(cluster: FakeCluster, 
 
         def kill() -> None:
             until(lambda: processor.summary().processed == 1)
-            [process] = processor._executor._processes  # type: ignore[attr-defined]
-            os.kill(process._process.pid, signal.SIGKILL)
-            process._process.join()
+            [process] = multiprocessing.active_children()
+            process.kill()
+            process.join()
             cluster.produce("t", ["2", "3"])
             until(lambda: path.read_text() == "1\n2\n3\n")
             processor.stop()

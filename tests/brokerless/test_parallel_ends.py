@@ -20,6 +20,7 @@ from kconsumer.errors import BrokerError, ConcurrentAccessError, ConfigError, St
 from kconsumer.parallel import Processor, Retry, process
 from kconsumer.parallel.finished_offsets import MAX_METADATA_BYTES
 from kconsumer.testing import MockConsumer
+from support.harnesses.parallel_runs import until
 
 TP0, TP1 = TopicPartition("t", 0), TopicPartition("t", 1)
 DEADLINE_S = 20.0
@@ -34,14 +35,6 @@ def consumer() -> Iterator[MockConsumer]:
         for tp in (TP0, TP1):
             consumer.add_records(tp, [f"{tp.partition}-{n}" for n in range(10)])
         yield consumer
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until a call returns true."""
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end, "the condition did not become true"
-        time.sleep(0.002)
 
 
 def committed(consumer: MockConsumer) -> dict[TopicPartition, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import pytest
 
 from kconsumer import ConsumerRecord, TopicPartition
 from kconsumer.errors import TimeoutError
-from kconsumer.parallel import Attempt, CircuitBreaker, Processor, Retry, Summary, process
+from kconsumer.parallel import Attempt, CircuitBreaker, Processor, Retry, process
 from kconsumer.testing import MockConsumer
 from support.harnesses.parallel_handlers import fail_twice, sleep
+from support.harnesses.parallel_runs import run_with, until
 
 DEADLINE_S = 20.0
 TP = TopicPartition("t", 0)
@@ -30,14 +31,6 @@ def consumer() -> Iterator[MockConsumer]:
         consumer.assign([TP])
         consumer.add_records(TP, list(range(10)))
         yield consumer
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until a call returns true."""
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end, "the condition did not become true"
-        time.sleep(0.002)
 
 
 @pytest.mark.parametrize("executor", ["threads", "processes", "asyncio"])
@@ -136,15 +129,6 @@ def test_a_handler_that_takes_too_long(consumer: MockConsumer, executor: Any) ->
     assert (9, 1, 0) == (summary.processed, summary.failed, summary.abandoned)
     assert (executor != "threads") == summary.retries
     assert 10 == consumer.committed_offsets()[TP].offset
-
-
-def run_with(processor: Processor, meanwhile: Callable[[], object]) -> Summary:
-    """Run, and call a function on another thread."""
-    thread = threading.Thread(target=meanwhile)
-    thread.start()
-    summary = processor.run()
-    thread.join()
-    return summary
 
 
 @pytest.mark.parametrize("executor", ["threads", "asyncio"])

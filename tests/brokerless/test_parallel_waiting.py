@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,18 +12,11 @@ import pytest
 from kconsumer import ConsumerRecord, TopicPartition
 from kconsumer.parallel import Processor, Retry
 from kconsumer.testing import MockConsumer
+from support.harnesses.parallel_runs import until
 
 DEADLINE_S = 20.0
 LATER = Retry(attempts=2, backoff_s=1000, max_backoff_s=1000)
 PARTITIONS = [TopicPartition("t", n) for n in range(4)]
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until a call returns true."""
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end, "the condition did not become true"
-        time.sleep(0.002)
 
 
 @pytest.fixture

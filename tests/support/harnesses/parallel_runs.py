@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 
 from kconsumer.parallel import Processor, ShareProcessor, Summary
 
 PAUSE_S = 0.005
+DEADLINE_S = 20.0  # after which a test fails
 
 
 def finished(summary: Summary) -> int:
@@ -30,3 +33,30 @@ def run_until_finished(processor: Processor | ShareProcessor, records: int) -> S
     finally:
         ended.set()
         thread.join()
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until a call returns true."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, "the condition did not become true"
+        time.sleep(PAUSE_S)
+
+
+def run_with(processor: Processor, meanwhile: Callable[[], object]) -> Summary:
+    """Run, and call a function on another thread. It must stop the run."""
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            meanwhile()
+        except BaseException as error:
+            errors.append(error)
+            processor.stop()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    summary = processor.run()
+    thread.join(DEADLINE_S)
+    assert [] == errors
+    return summary
