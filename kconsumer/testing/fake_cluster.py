@@ -12,12 +12,13 @@ from typing import Any, Self
 
 from kconsumer._common.clock import Clock
 from kconsumer.groups.types import GroupDescription
-from kconsumer.testing.arguments import find_broker, find_partition, find_topic, sasl_settings
+from kconsumer.testing.arguments import check_number, find_broker, find_partition, find_topic, sasl_settings
 from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.telemetry import ALL_METRICS, DEFAULT_INTERVAL_MS, ClientMetrics, PushedMetrics
+from kconsumer.testing.cluster.topic_configs import config_error
 from kconsumer.testing.fake_cluster_faults import FaultMethods
 from kconsumer.testing.fake_cluster_security import SecurityMethods
 from kconsumer.testing.fake_transaction import FakeTransaction
@@ -85,7 +86,7 @@ class FakeCluster(FaultMethods, SecurityMethods):
     ) -> None:
         try:
             self._server.stop()
-        except RuntimeError as failure:
+        except (RuntimeError, RuntimeWarning) as failure:  # the latter, if warnings are errors
             if error is None:
                 raise
             error.add_note(str(failure))
@@ -102,9 +103,13 @@ class FakeCluster(FaultMethods, SecurityMethods):
     def create_topic(self, name: str, partitions: int = 1, replication_factor: int = 1, **configs: object) -> None:
         """Create a topic. `configs`: settings of the topic by Kafka's names, with underscores in place of dots.
 
-        Raises ValueError if the topic exists, or if there are fewer brokers than replicas.
+        Raises ValueError if the topic exists, if there are fewer brokers than replicas, or if a broker would not accept
+        the settings. `internal_segment_bytes` makes segments that are smaller than Kafka's minimum of 1 MiB.
         """
         settings = {key.replace("_", "."): _setting(value) for key, value in configs.items()}
+        problem = config_error(settings, self._cluster.brokers[1].release)
+        if problem is not None:
+            raise ValueError(problem)
         with self._server.change():
             self._cluster.create_topic(name, partitions, replication_factor, settings)
 
@@ -113,6 +118,25 @@ class FakeCluster(FaultMethods, SecurityMethods):
         with self._server.change():
             find_topic(self._cluster, name)
             self._cluster.delete_topic(name)
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        """Add `count` partitions to a topic. Clients notice them when they update their metadata."""
+        check_number("count", count, positive=True)
+        with self._server.change():
+            found = find_topic(self._cluster, topic)
+            self._cluster.add_partitions(found, int(count), len(found.partitions[0].replicas))
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
+        """Delete the records of a partition before an offset, as DeleteRecords does: the log begins there afterwards.
+
+        Raises ValueError if the offset is above the high watermark.
+        """
+        check_number("before_offset", before_offset)
+        with self._server.change():
+            log = find_partition(self._cluster, topic, partition).log
+            if before_offset > log.high_watermark:
+                raise ValueError(f"the log of {topic}-{partition} ends at {log.high_watermark}, before {before_offset}")
+            log.delete_before(int(before_offset))
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
         """Make a broker the leader of a partition.

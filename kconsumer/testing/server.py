@@ -2,15 +2,18 @@
 
 The thread is the only user of the sockets. It waits for them without the lock, and holds the lock while it passes bytes
 to the model. Other threads read and change the model under the same lock, in `change`, which returns when the effects
-have reached the sockets. An exception of the model is kept: `change` and `stop` raise it.
+have reached the sockets. An exception of the model closes the connection that caused it, as an unexpected exception may
+do in Kafka, and is logged. `stop` warns of it: it is no error of the test that uses the cluster.
 """
 
 from __future__ import annotations
 
+import logging
 import selectors
 import socket
 import ssl
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -23,6 +26,7 @@ from kconsumer.testing.cluster.connection import Connection
 
 HOST = "127.0.0.1"
 BACKLOG = 128
+logger = logging.getLogger(__name__)
 STOP_TIMEOUT_S = 10
 NOT_RUNNING = "the cluster is not running: use it inside `with FakeCluster(...) as cluster:`"
 
@@ -48,7 +52,8 @@ class Server:
         self._applied = 0  # how many of them have reached the sockets
         self._running = False  # not Thread.is_alive(), which a signal handler that raises can make False for ever
         self._stopping = False
-        self._failure: Exception | None = None  # the first exception of the model
+        self._failure: Exception | None = None  # the exception that ended the thread
+        self._model_failures: list[Exception] = []
         self._thread = threading.Thread(target=self._run, name="kconsumer-fake-cluster", daemon=True)
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
@@ -75,7 +80,7 @@ class Server:
         return bool(self._listeners)
 
     def stop(self) -> None:
-        """Close all sockets and end the thread. Raises RuntimeError if the model has failed."""
+        """Close all sockets and end the thread. Warns if the model has failed."""
         with self._lock:
             running = self._running and not self._stopping
             self._stopping = True
@@ -84,13 +89,17 @@ class Server:
         if running:
             self._thread.join(STOP_TIMEOUT_S)
         self._raise_failure()
+        failures, self._model_failures = self._model_failures, []
+        if failures:
+            text = f"the model of FakeCluster failed {len(failures)} times; the first time: {failures[0]!r}"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
 
     @contextmanager
     def change(self) -> Iterator[float]:
         """Hold the lock during the block, which may read and change the model. Yields the time in ms.
 
         After the block, waits until the thread has applied the changes: opened and closed sockets, and sent responses.
-        Raises RuntimeError if the model has failed.
+        Raises RuntimeError if the thread has ended.
         """
         with self._lock:
             self._raise_failure()
@@ -217,18 +226,19 @@ class Server:
     # --- failures and the end ---
 
     def _keep_failure(self, step: Callable[[], None]) -> bool:
-        """Run a step of the model. If it raises an exception, keep the exception and return False."""
+        """Run a step of the model. If it raises an exception, log and keep the exception, and return False."""
         try:
             step()
         except Exception as error:
-            self._failure = self._failure or error
+            logger.exception("The model of FakeCluster failed. This is a defect of kconsumer, not of the test.")
+            self._model_failures.append(error)
             return False
         return True
 
     def _raise_failure(self) -> None:
-        """Raise RuntimeError if the model has raised an exception."""
+        """Raise RuntimeError if an exception has ended the thread."""
         if self._failure is not None:
-            raise RuntimeError(f"the model of the cluster failed: {self._failure!r}") from self._failure
+            raise RuntimeError(f"the thread of the cluster failed: {self._failure!r}") from self._failure
 
     def _wake(self) -> None:
         """End the thread's wait for the sockets."""

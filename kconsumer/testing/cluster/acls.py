@@ -21,6 +21,20 @@ IMPLIED_BY = {
     "DESCRIBE": {"READ", "WRITE", "DELETE", "ALTER"},
     "DESCRIBE_CONFIGS": {"ALTER_CONFIGS"},
 }
+#: The numbers of the operations in the protocol. Their bits are set in fields of authorized operations.
+NUMBERS = {
+    ALL: 2,
+    "READ": 3,
+    "WRITE": 4,
+    "CREATE": 5,
+    "DELETE": 6,
+    "ALTER": 7,
+    "DESCRIBE": 8,
+    "CLUSTER_ACTION": 9,
+    "DESCRIBE_CONFIGS": 10,
+    "ALTER_CONFIGS": 11,
+    "IDEMPOTENT_WRITE": 12,
+}
 #: Resource type -> the operations that it has.
 OPERATIONS = {
     TOPIC: {"READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", ALL},
@@ -84,6 +98,11 @@ class Acls:
             return self._cluster.settings.allow_everyone_if_no_acl_found
         matching = [acl.allow for acl in rows if acl.matches(principal, operation)]
         return bool(matching) and all(matching)
+
+    def authorized_operations(self, principal: str, resource_type: str, name: str) -> int:
+        """Returns the operations that a principal may perform on a resource, as the bits of their numbers."""
+        operations = OPERATIONS[resource_type] - {ALL}
+        return sum(1 << NUMBERS[op] for op in operations if self.allows(principal, op, resource_type, name))
 
     def allows_any(self, principal: str, operation: str, resource_type: str) -> bool:
         """Returns whether a principal may perform an operation on at least one resource of a type.

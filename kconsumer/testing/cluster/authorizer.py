@@ -4,8 +4,9 @@
 request, such as topics or groups. Refused rows are removed from the request before its handler is called, and added to
 the response with an error code.
 
-The rows of Fetch are checked in `fetch.py`, because the partitions of a fetch session are not in the request. The model
-does not check the ACLs of DescribeConfigs, IncrementalAlterConfigs, and the partitions of AddPartitionsToTxn.
+The rows of Fetch are checked in `fetch.py`, because the partitions of a fetch session are not in the request. Those of
+DescribeConfigs and IncrementalAlterConfigs are checked in `configs.py`, because they are resources of several types.
+The model does not check the ACLs of the partitions of AddPartitionsToTxn.
 """
 
 from __future__ import annotations

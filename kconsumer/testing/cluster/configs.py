@@ -20,13 +20,15 @@ from kconsumer.schema.topics import (
     DescribeConfigsResult,
     IncrementalAlterConfigsResponse,
 )
+from kconsumer.testing.cluster import acls
+from kconsumer.testing.cluster.authorizer import ERRORS
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.group_configs import GROUP_CONFIGS, GroupConfigs
 from kconsumer.testing.cluster.metadata import legal_name
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 from kconsumer.testing.cluster.topic import Topic
-from kconsumer.testing.cluster.topic_configs import LIST, config_error, type_of
+from kconsumer.testing.cluster.topic_configs import LIST, TYPES, config_error, type_of
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.cluster import Cluster
@@ -34,6 +36,20 @@ if TYPE_CHECKING:
 TOPIC, BROKER, GROUP = 2, 4, 32  # types of resources
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 1, 4, 5, 8  # sources of a setting
 OPERATIONS = SET, DELETE, APPEND, SUBTRACT = range(4)  # operations on a setting
+#: Settings of brokers that have no effect in the model, with their defaults.
+BROKER_DEFAULTS: dict[str, object] = {
+    "compression.type": "producer",
+    "default.replication.factor": 1,
+    "delete.topic.enable": True,
+    "log.cleanup.policy": "delete",
+    "log.dirs": "/var/lib/kafka/data",
+    "log.message.timestamp.type": "CreateTime",
+    "log.retention.bytes": -1,
+    "log.retention.hours": 168,
+    "log.segment.bytes": 1 << 30,
+    "min.insync.replicas": 1,
+    "process.roles": "broker,controller",
+}
 
 
 class Configs:
@@ -47,12 +63,22 @@ class Configs:
         return {DESCRIBE_CONFIGS: self._describe, INCREMENTAL_ALTER_CONFIGS: self._alter}
 
     def _describe(self, request: Request, _: float) -> DescribeConfigsResponse:
-        return DescribeConfigsResponse(results=[self._describe_resource(row) for row in request.message.resources])
+        rows = [self._describe_resource(request, row) for row in request.message.resources]
+        return DescribeConfigsResponse(results=rows)
 
-    def _describe_resource(self, row: DescribeConfigsResource) -> DescribeConfigsResult:
+    def _refusal(self, request: Request, operation: str, resource_type: int, name: str) -> int:
+        """Returns the error code of a resource on which the client may not perform an operation, or NONE."""
+        kind = {TOPIC: acls.TOPIC, GROUP: acls.GROUP}.get(resource_type, acls.CLUSTER)
+        resource = acls.CLUSTER_NAME if kind == acls.CLUSTER else name
+        return Errors.NONE if self._cluster.authorizer.allowed(request, operation, kind, resource) else ERRORS[kind]
+
+    def _describe_resource(self, request: Request, row: DescribeConfigsResource) -> DescribeConfigsResult:
         """Returns the response row of one topic, broker or group: the requested settings, or an error."""
         result = DescribeConfigsResult(resource_type=row.resource_type, resource_name=row.resource_name)
-        if row.resource_type == TOPIC:
+        result.error_code = self._refusal(request, "DESCRIBE_CONFIGS", row.resource_type, row.resource_name)
+        if result.error_code:
+            result.error_message = None
+        elif row.resource_type == TOPIC:
             topic = self._cluster.topics.get(row.resource_name)
             if not legal_name(row.resource_name):
                 result.error_code = Errors.INVALID_TOPIC_EXCEPTION
@@ -64,7 +90,7 @@ class Configs:
         elif row.resource_type == BROKER and row.resource_name not in map(str, self._cluster.brokers):
             result.error_code, result.error_message = Errors.INVALID_REQUEST, "The request went to another broker."
         elif row.resource_type == BROKER:
-            result.configs = self._broker_rows()
+            result.configs = self._broker_rows(int(row.resource_name))
         elif row.resource_type == GROUP:
             result.configs = self._group_rows(row.resource_name)
         else:
@@ -74,17 +100,21 @@ class Configs:
             result.configs = [config for config in result.configs if config.name in keys]
         return result
 
-    def _broker_rows(self) -> list[DescribeConfigsResourceResult]:
-        """Returns response rows with the settings of a broker. All brokers have the same settings."""
+    def _broker_rows(self, broker_id: int) -> list[DescribeConfigsResourceResult]:
+        """Returns response rows with the settings of a broker: those of the model, and some that clients ask for."""
+        broker = self._cluster.brokers[broker_id]
+        address = f"PLAINTEXT://{broker.host}:{broker.port}"
+        ids = {"broker.id": broker_id, "node.id": broker_id, "advertised.listeners": address, "listeners": address}
+        settings = {name.replace("_", "."): value for name, value in asdict(self._cluster.settings).items()}
         return [
             DescribeConfigsResourceResult(
-                name=name.replace("_", "."),
+                name=name,
                 value=_text(value),
                 read_only=True,
-                config_source=STATIC_BROKER_CONFIG,
+                config_source=DEFAULT_CONFIG if name in BROKER_DEFAULTS else STATIC_BROKER_CONFIG,
                 documentation=None,
             )
-            for name, value in asdict(self._cluster.settings).items()
+            for name, value in {**settings, **ids, **BROKER_DEFAULTS}.items()
         ]
 
     def _group_rows(self, group_id: str) -> list[DescribeConfigsResourceResult]:
@@ -102,18 +132,22 @@ class Configs:
         ]
 
     def _alter(self, request: Request, _: float) -> IncrementalAlterConfigsResponse:
-        rows = [self._alter_resource(row, request.message.validate_only) for row in request.message.resources]
+        rows = [self._alter_resource(request, row) for row in request.message.resources]
         return IncrementalAlterConfigsResponse(responses=rows)
 
-    def _alter_resource(self, row: AlterConfigsResource, validate_only: bool) -> AlterConfigsResourceResponse:
+    def _alter_resource(self, request: Request, row: AlterConfigsResource) -> AlterConfigsResourceResponse:
         """Change the settings of one topic or group. Returns the response row.
 
-        If one change is not valid, or if `validate_only` is true, no setting changes.
+        If one change is not valid, or if the request has `validate_only`, no setting changes.
         """
+        validate_only = request.message.validate_only
         response = AlterConfigsResourceResponse(
             error_message=None, resource_type=row.resource_type, resource_name=row.resource_name
         )
         topic = self._cluster.topics.get(row.resource_name)
+        response.error_code = self._refusal(request, "ALTER_CONFIGS", row.resource_type, row.resource_name)
+        if response.error_code:
+            return response
         if row.resource_type == GROUP:
             self._alter_group(row, response, validate_only)
         elif row.resource_type != TOPIC:
@@ -125,7 +159,7 @@ class Configs:
             response.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
             response.error_message = f"The topic '{row.resource_name}' does not exist."
         else:
-            response.error_code, message = _change_error(topic, row.configs)
+            response.error_code, message = _change_error(topic, row.configs, request.broker.release)
             response.error_message = message or None
             if not response.error_code and not validate_only:
                 for config in row.configs:
@@ -183,7 +217,7 @@ def _topic_rows(topic: Topic) -> list[DescribeConfigsResourceResult]:
     ]
 
 
-def _change_error(topic: Topic, changes: list[AlterableConfig]) -> tuple[int, str]:
+def _change_error(topic: Topic, changes: list[AlterableConfig], release: str) -> tuple[int, str]:
     """Returns the error code and message of the first change that is not valid.
 
     Returns NONE and an empty message if all changes are valid.
@@ -193,22 +227,21 @@ def _change_error(topic: Topic, changes: list[AlterableConfig]) -> tuple[int, st
     for change in changes:
         if change.config_operation not in OPERATIONS:
             return Errors.UNKNOWN_SERVER_ERROR, ""
-        if change.name not in TOPIC_DEFAULTS:
+        if change.name not in TOPIC_DEFAULTS and change.name not in TYPES:
             return Errors.INVALID_CONFIG, f"Unknown topic config name: {change.name}"
         if change.value is None and change.config_operation != DELETE:
             return Errors.INVALID_REQUEST, f"The value of {change.name} is null."
         if change.config_operation in (APPEND, SUBTRACT) and type_of(change.name) != LIST:
             return Errors.INVALID_CONFIG, f"{change.name} is not a list."
-        value = _changed(topic, change)
-        problem = None if value is None else config_error({change.name: value})
-        if problem is not None:
-            return Errors.INVALID_CONFIG, problem
-    return Errors.NONE, ""
+    values = {change.name: _changed(topic, change) for change in changes}
+    present = {**topic.configs, **{name: TOPIC_DEFAULTS.get(name, "") for name, new in values.items() if new is None}}
+    problem = config_error({name: new for name, new in values.items() if new is not None}, release, present)
+    return (Errors.NONE, "") if problem is None else (Errors.INVALID_CONFIG, problem)
 
 
 def _changed(topic: Topic, change: AlterableConfig) -> str | None:
     """Returns the new value of a setting after a change, or None if the change restores the default value."""
-    present = topic.configs[change.name].split(",")
+    present = topic.configs.get(change.name, "").split(",")
     given = (change.value or "").split(",")
     values = {
         SET: given,

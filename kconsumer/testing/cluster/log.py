@@ -135,7 +135,8 @@ class Log:
             return False
         first = segment.batches[0].max_timestamp
         age = batch.max_timestamp - first if first >= 0 else wall_ms - segment.created_ms
-        full = segment.size + batch.size > int(self.configs["segment.bytes"])
+        max_bytes = int(self.configs.get("internal.segment.bytes") or self.configs["segment.bytes"])
+        full = segment.size + batch.size > max_bytes
         return full or age > int(self.configs["segment.ms"])
 
     def roll(self, base_offset: int | None = None, wall_ms: int = 0) -> None:
@@ -207,10 +208,12 @@ class Log:
     def max_timestamp_offset(self) -> tuple[int, int, int] | None:
         """Returns timestamp, offset and leader epoch of the first record with the largest timestamp.
 
-        Returns None if no record has a timestamp.
+        As in Kafka, this may be a deleted record of a segment that still exists. Returns None if no record has a
+        timestamp.
         """
-        newest = max((segment.max_timestamp for segment in self.segments), default=-1)
-        return self.offset_for_timestamp(newest) if newest >= 0 else None
+        newest = max(self.segments, key=lambda segment: segment.max_timestamp)
+        found = (_first_at(batch, newest.max_timestamp, 0) for batch in newest.batches)
+        return None if newest.max_timestamp < 0 else next((record for record in found if record is not None), None)
 
     def end_offset_for(self, epoch: int, end: int | None = None) -> tuple[int, int] | None:
         """Returns what `LeaderEpochs.end_offset_for` returns for a log that ends at `end` (None: at `Log.end`)."""

@@ -10,6 +10,7 @@ from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import encode_response
 from kconsumer.schema import API_VERSIONS, FIND_COORDINATOR, METADATA, ZERO_UUID, Api
 from kconsumer.schema.metadata import (
+    NO_AUTHORIZED_OPERATIONS,
     ApiVersion,
     ApiVersionsResponse,
     Coordinator,
@@ -23,8 +24,9 @@ from kconsumer.schema.metadata import (
 )
 from kconsumer.schema.produce import PRODUCE
 from kconsumer.schema.topics import DESCRIBE_CLUSTER, DescribeClusterBroker, DescribeClusterResponse
+from kconsumer.testing.cluster.acls import CLUSTER, CLUSTER_NAME, TOPIC
 from kconsumer.testing.cluster.broker import Broker
-from kconsumer.testing.cluster.releases import features_of, is_at_least
+from kconsumer.testing.cluster.releases import MIN_LEVELS, features_of, is_at_least
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition, Topic
 
@@ -35,7 +37,6 @@ LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # names and versions of client software
 SOFTWARE_FROM, EXPECTED_BROKER_FROM = 3, 5  # versions of ApiVersions
 TOPIC_IDS_FROM = 12  # version of Metadata
-TOPIC_OPERATIONS = 0b1101_1111_1000  # read, write, create, delete, alter, describe, describe and alter configs
 BROKERS, CONTROLLERS = 1, 2  # endpoint types of DescribeCluster
 GROUP, TRANSACTION, SHARE = 0, 1, 2  # key types of FindCoordinator
 COORDINATORS_FROM, SHARE_FROM = 4, 6  # versions of FindCoordinator
@@ -99,7 +100,10 @@ class MetadataHandlers:
         features = features_of(broker.release).items()
         return ApiVersionsResponse(
             api_keys=rows,
-            supported_features=[SupportedFeatureKey(name=name, max_version=level) for name, level in features],
+            supported_features=[
+                SupportedFeatureKey(name=name, min_version=MIN_LEVELS.get(name, 0), max_version=level)
+                for name, level in (*features, *((("kraft.version", 1),) if features else ()))
+            ],
             finalized_features_epoch=0 if features else -1,
             finalized_features=[
                 FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
@@ -124,6 +128,9 @@ class MetadataHandlers:
             cluster_id=cluster.id,
             controller_id=cluster.controller_id,
             topics=self._topics(request, now),
+            cluster_authorized_operations=self._cluster_operations(
+                request, request.message.include_cluster_authorized_operations
+            ),
         )
 
     def _topics(self, request: Request, now: float) -> list[MetadataResponseTopic]:
@@ -141,8 +148,21 @@ class MetadataHandlers:
             names = dict.fromkeys(row.name or "" for row in message.topics)
             rows = [self._row_by_name(name, create) for name in names]
         for row in rows if message.include_topic_authorized_operations else ():
-            row.topic_authorized_operations = TOPIC_OPERATIONS
+            row.topic_authorized_operations = self._operations(request, TOPIC, row.name or "")
         return rows
+
+    def _operations(self, request: Request, resource_type: str, name: str) -> int:
+        return self._cluster.acls.authorized_operations(request.connection.principal, resource_type, name)
+
+    def _cluster_operations(self, request: Request, asked: bool) -> int:
+        """Returns the operations that the client may perform on the cluster, if the request asks for them.
+
+        As in Kafka, there are none for a client that may not describe the cluster.
+        """
+        if not asked:
+            return NO_AUTHORIZED_OPERATIONS
+        describes = self._cluster.authorizer.allowed(request, "DESCRIBE", CLUSTER, CLUSTER_NAME)
+        return self._operations(request, CLUSTER, CLUSTER_NAME) if describes else 0
 
     def _row_by_id(self, topic_id: bytes) -> MetadataResponseTopic:
         topic = self._cluster.topics_by_id.get(topic_id)
@@ -173,6 +193,9 @@ class MetadataHandlers:
                 DescribeClusterBroker(broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
                 for broker in cluster.alive_brokers()
             ],
+            cluster_authorized_operations=self._cluster_operations(
+                request, request.message.include_cluster_authorized_operations
+            ),
         )
 
     # --- FindCoordinator ---

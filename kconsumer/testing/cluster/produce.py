@@ -39,7 +39,8 @@ VALID_ACKS = (ALL_REPLICAS, 0, 1)
 FIRST_WITH_LEADER, FIRST_WITH_TOPIC_ID = 10, 13  # versions
 FIRST_WITH_ZSTD, ZSTD = 7, 4
 ADMIN_CLIENT_ID = "__admin_client"
-CRC_AT, CRC_FROM = 17, 21
+MAGIC = 2
+MAGIC_AT, CRC_AT, CRC_FROM = 16, 17, 21
 
 
 class Row(NamedTuple):
@@ -67,6 +68,8 @@ class ProduceHandler:
         topics = []
         if message.transactional_id is None and _is_transactional(message):
             return _refused(message, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if any(data.records is None for topic in message.topic_data for data in topic.partition_data):
+            return Pending(request)  # as in Kafka, which never responds
         for topic in message.topic_data:
             of_topic = list(self._append_topic(request, topic, now))
             rows += of_topic
@@ -116,6 +119,10 @@ class ProduceHandler:
         raw = data.records
         payload = bytes(raw) if isinstance(raw, Slice) else raw or b""
         batch = _single_batch(payload)
+        if len(payload) > MAGIC_AT and payload[MAGIC_AT] > MAGIC:
+            row = _failed(partition.index, Errors.CORRUPT_MESSAGE)
+            row.response.error_message = f"The magic {payload[MAGIC_AT]} is unknown."
+            return row
         error = Errors.INVALID_RECORD if batch is None else _header_error(partition, batch)
         if batch is None or error:
             return _failed(partition.index, error)
@@ -220,7 +227,7 @@ def _single_batch(data: bytes) -> StoredBatch | None:
         batches = split_batches(data)
     except ValueError:
         return None
-    return batches[0] if len(batches) == 1 and batches[0].magic == 2 else None
+    return batches[0] if len(batches) == 1 and batches[0].magic == MAGIC else None
 
 
 def _header_error(partition: Partition, batch: StoredBatch) -> int:

@@ -123,7 +123,16 @@ HISTORY: dict[str, str] = {
 
 
 #: The features that are enabled since a release, with their levels (KIP-584).
-FEATURES = {"4.0": {"group.version": 1, "transaction.version": 2}}
+FEATURES = {
+    "4.0": {"group.version": 1, "transaction.version": 2},
+    "4.4": {
+        "eligible.leader.replicas.version": 1,
+        "metadata.version": 33,
+        "share.version": 2,
+        "streams.version": 1,
+    },
+}
+MIN_LEVELS = {"metadata.version": 7}  # the smallest levels that brokers support, if they are not 0
 
 
 def is_at_least(release: str, other: str) -> bool:

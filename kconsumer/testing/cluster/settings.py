@@ -58,7 +58,7 @@ class Settings:
     message_max_bytes: int = (1 << 20) + 12
 
 
-#: The defaults of topic settings that have no effect in the model.
+#: The defaults of topic settings that have no effect in the model, or that depend on the release.
 UNUSED_TOPIC_DEFAULTS: dict[str, str] = {
     "compression.gzip.level": "-1",
     "compression.lz4.level": "9",
@@ -71,10 +71,13 @@ UNUSED_TOPIC_DEFAULTS: dict[str, str] = {
     "local.retention.bytes": "-2",
     "local.retention.ms": "-2",
     "max.compaction.lag.ms": str((1 << 63) - 1),
+    "max.decompressed.message.bytes": str((1 << 31) - 9),
     "message.timestamp.after.max.ms": str(3600 * 1000),
     "message.timestamp.before.max.ms": str((1 << 63) - 1),
     "min.compaction.lag.ms": "0",
     "preallocate": "false",
+    "remote.copy.lag.bytes": "-1",
+    "remote.copy.lag.ms": "0",
     "remote.log.copy.disable": "false",
     "remote.log.delete.on.disable": "false",
     "remote.storage.enable": "false",

@@ -150,6 +150,26 @@ def place(batch: StoredBatch, base_offset: int, leader_epoch: int, append_time: 
     return StoredBatch(bytes(data))
 
 
+def recompressed(data: bytes, codec: int) -> bytes:
+    """Returns batches of format 2 with their records in another codec. Batches of other formats do not change."""
+    return b"".join(
+        batch.data if batch.codec == codec or batch.magic != 2 else _recompressed(batch, codec)
+        for batch in split_batches(data)
+    )
+
+
+def _recompressed(batch: StoredBatch, codec: int) -> bytes:
+    """Returns a batch of format 2 with its records in another codec."""
+    records = batch.data[_V2.size :]
+    if batch.codec:
+        records = bytes(decompress(batch.codec, records, output_limit(len(records)), 2))
+    data = bytearray(batch.data[: _V2.size]) + compress(CODEC_NAMES[codec], records)
+    struct.pack_into(">i", data, 8, len(data) - _OVERHEAD)
+    struct.pack_into(">h", data, 21, batch.attributes & ~CODEC_BITS | codec)
+    update_crc(data)
+    return bytes(data)
+
+
 def update_crc(data: bytearray) -> None:
     """Write the checksum of a batch into its header."""
     if data[_MAGIC_AT] == 2:

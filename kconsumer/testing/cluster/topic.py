@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from kconsumer.testing.cluster.log import AppendResult, Log
 from kconsumer.testing.cluster.producers import Producers
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
+from kconsumer.testing.cluster.stored_batch import recompressed
+from kconsumer.testing.cluster.topic_configs import normalized
+from kconsumer.testing.records import CODECS
 
 NO_LEADER = -1
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -43,6 +46,9 @@ class Partition:
         Raises ValueError if the bytes are not whole batches.
         """
         by_broker = self.topic.configs["message.timestamp.type"] == "LogAppendTime"
+        codec = self.topic.configs["compression.type"]
+        if codec != "producer":
+            data = recompressed(data, CODECS["none" if codec == "uncompressed" else codec])
         result = self.log.append(data, self.leader_epoch, wall_ms, by_broker)
         self.advance_high_watermark()
         return result
@@ -130,14 +136,14 @@ class Topic:
     def __init__(self, name: str, topic_id: bytes, configs: Mapping[str, str], *, internal: bool = False) -> None:
         self.name = name
         self.id = topic_id
-        self.configs = {**TOPIC_DEFAULTS, **configs}
+        self.configs = {**TOPIC_DEFAULTS, **{name: normalized(name, value) for name, value in configs.items()}}
         self.explicit_configs = set(configs)  # the names of those that do not have their defaults
         self.internal = internal
         self.partitions: list[Partition] = []
 
     def set_config(self, name: str, value: str | None) -> None:
-        """Change a setting. None restores its default. Raises KeyError for an unknown name."""
-        self.configs[name] = TOPIC_DEFAULTS[name] if value is None else value
+        """Change a setting. None restores its default."""
+        self.configs[name] = TOPIC_DEFAULTS.get(name, "") if value is None else normalized(name, value)
         if value is None:
             self.explicit_configs.discard(name)
         else:

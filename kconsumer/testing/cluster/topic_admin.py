@@ -88,7 +88,7 @@ class TopicAdmin:
         self._check_name(row.name)
         partitions, replicas = self._sizes(row, assignments)
         given = {config.name: config.value for config in row.configs}
-        problem = config_error(given)
+        problem = config_error(given, request.broker.release)
         if problem is not None:
             raise AdminError(Errors.INVALID_CONFIG, problem)
         configs = {name: value for name, value in given.items() if value is not None}

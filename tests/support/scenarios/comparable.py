@@ -44,7 +44,6 @@ LEFT_OUT = {
     "ApiVersions.finalized_features_epoch": "it counts the changes of a real cluster's metadata",
     "ApiVersions.supported_features": "the model announces only the features that clients use",
     "ApiVersions.finalized_features": "the model announces only the features that clients use",
-    "Metadata.cluster_authorized_operations": "the model has no permissions of a cluster",
 }
 
 #: APIs that ApiVersions lists with these last versions, and that the model lacks, and why.

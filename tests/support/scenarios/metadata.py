@@ -127,6 +127,13 @@ def authorized_operations(run: Run, version: int) -> None:
     run.call(METADATA, version, topics=rows, include_topic_authorized_operations=True)
 
 
+@scenarios(METADATA, versions=[8, 10])
+def cluster_operations(run: Run, version: int) -> None:
+    """What the client may do with the cluster, if it wants to know."""
+    run.call(METADATA, version, topics=[], include_cluster_authorized_operations=True)
+    run.call(DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=True)
+
+
 @scenarios(METADATA, versions=[1, 5, 9, 12])
 def internal_topic(run: Run, version: int) -> None:
     """The topic of committed offsets is internal."""

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT, DESCRIBE_GROUPS, HEARTBEAT, LEAVE_GROUP, LIST_GROUPS, SYNC_GROUP
+from kconsumer.schema import (
+    CONSUMER_GROUP_HEARTBEAT,
+    DESCRIBE_GROUPS,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    SYNC_GROUP,
+)
 from kconsumer.schema.classic_group import MemberIdentity
 from support.scenarios import classic_groups as classic
 from support.scenarios import consumer_groups as consumer
@@ -84,6 +92,15 @@ def classic_in_consumer_group(run: Run, version: int) -> None:
     members = [MemberIdentity(member_id=joined.member_id)]
     run.call(LEAVE_GROUP, 3, group_id=run.name("g"), members=members)
     consumer.heartbeat(run, 1, member.member_epoch)
+    group_type(run)
+
+
+@scenarios(JOIN_GROUP, versions=[4, 5, 6, 7, 9], releases=["4.4"])
+def joining_a_consumer_group(run: Run, version: int) -> None:
+    """A classic member joins a group of the consumer protocol, in the versions that name members first."""
+    topic = run.topic()
+    consumer.enter(run, 1, topic)
+    classic_member(run, topic, version)
     group_type(run)
 
 

@@ -47,6 +47,17 @@ def special(run: Run, version: int, timestamp: int) -> None:
     list_offsets(run, version, topic, timestamp)
 
 
+@scenarios(LIST_OFFSETS, versions=[7], cases={"some": 3, "all": 5})
+def maximum_of_deleted(run: Run, version: int, offset: int) -> None:
+    """The record with the largest timestamp is deleted."""
+    topic = run.topic()
+    for time in (50, 900, 20, 300, 5):
+        run.produce(topic, build_batch([b"v"], timestamp=TIMESTAMP + time))
+    list_offsets(run, version, topic, -3)
+    delete_records(run, 1, topic, offset)
+    list_offsets(run, version, topic, -3)
+
+
 @scenarios(LIST_OFFSETS, versions=[1, 4, 7, 9], cases={"latest": -1, "earliest": -2, "maximum": -3, "time": TIMESTAMP})
 def empty_log(run: Run, version: int, timestamp: int) -> None:
     """A log without records."""

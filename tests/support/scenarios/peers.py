@@ -53,6 +53,9 @@ class Peer(Protocol):
     def now(self) -> float:
         """Returns the time in ms."""
 
+    def wall_ms(self) -> int:
+        """Returns the wall-clock time of the broker in ms."""
+
 
 # --- the model ----------------------------------------------------------------------------------------------
 
@@ -77,6 +80,10 @@ class ModelPeer:
     def now(self) -> float:
         """Returns the virtual time in ms."""
         return self.clock.now()
+
+    def wall_ms(self) -> int:
+        """Returns the wall-clock time of the model in ms."""
+        return self.cluster.wall_ms(self.clock.now())
 
 
 class ModelLine:
@@ -134,6 +141,10 @@ class RealPeer:
     def now(self) -> float:
         """Returns the monotonic time in ms."""
         return time.monotonic() * 1000
+
+    def wall_ms(self) -> int:
+        """Returns the system's time in ms."""
+        return int(time.time() * 1000)
 
     def close(self) -> None:
         """Close all connections."""

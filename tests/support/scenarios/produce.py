@@ -9,6 +9,7 @@ from kconsumer.schema.fetch import FetchPartition, FetchTopic
 from kconsumer.schema.produce import PRODUCE, PartitionProduceData, TopicProduceData
 from kconsumer.schema.transactions import INIT_PRODUCER_ID
 from kconsumer.testing.batches import Rec, build_batch, build_message_set
+from kconsumer.testing.cluster.stored_batch import split_batches
 from support.scenarios.metadata import UNKNOWN_ID
 from support.scenarios.scenario import TIMESTAMP, Run, scenarios
 
@@ -93,12 +94,51 @@ MALFORMED = {
     "incomplete": batch(b"abcdef")[:-3],
     "two-batches": batch(b"a") + batch(b"b"),
     "message-set": build_message_set([b"a"], magic=1),
+    "magic": batch(b"a")[:16] + b"\x07" + batch(b"a")[17:],
     "offset-gap": build_batch([Rec(b"a", offset=0), Rec(b"b", offset=5)], timestamp=TIMESTAMP),
     "count": batch(b"a", b"b", record_count=3),
     "no-records": batch(last_offset_delta=0, record_count=0),
     "control": batch(b"a", control=True),
     "transactional-without-id": batch(b"a", transactional=True, producer_id=9, producer_epoch=0, base_sequence=0),
 }
+
+
+@scenarios(PRODUCE, versions=[9])
+def null_records(run: Run, version: int) -> None:
+    """A request without records has no response."""
+    rows = [TopicProduceData(name=run.topic(), partition_data=[PartitionProduceData(index=0, records=None)])]
+    run.waits(run.send(PRODUCE, version, acks=-1, timeout_ms=100, topic_data=rows))
+
+
+@scenarios(PRODUCE, versions=[9], cases={codec: codec for codec in ("uncompressed", "gzip", "snappy", "lz4", "zstd")})
+def compression_of_a_topic(run: Run, version: int, codec: str) -> None:
+    """The broker compresses the records of a topic again, if it has a codec of its own."""
+    topic = run.topic(compression_type=codec)
+    for given in ("none", "gzip", "zstd"):
+        produce(run, version, topic, batch(b"a" * 50, b"b" * 50, codec=given))
+    row = FetchPartition(partition=0, partition_max_bytes=1 << 20)
+    response = run.prepare(FETCH, 12, max_wait_ms=0, topics=[FetchTopic(topic=topic, partitions=[row])])
+    stored = split_batches(bytes(response.responses[0].partitions[0].records))
+    run.note("stored", [(b.codec, b.base_offset, [(r.offset, r.value) for r in b.records()]) for b in stored])
+
+
+RANGES = {
+    "before": {"message_timestamp_before_max_ms": "60000"},
+    "after": {"message_timestamp_after_max_ms": "60000"},
+    "wide": {"message_timestamp_after_max_ms": "999999999"},
+    "defaults": {},
+    "append-time": {"message_timestamp_type": "LogAppendTime", "message_timestamp_before_max_ms": "60000"},
+}
+
+
+@scenarios(PRODUCE, versions=[9], cases=RANGES)
+def timestamp_limits(run: Run, version: int, configs: dict[str, Any]) -> None:
+    """How far the timestamp of a record may be from the time of the broker."""
+    topic = run.topic(**configs)
+    now = run.wall_ms()
+    for seconds in (-600, -30, 30, 600, 7200):
+        produce(run, version, topic, build_batch([b"a"], timestamp=now + seconds * 1000))
+    produce(run, version, topic, build_batch([b"a"], timestamp=-1))
 
 
 @scenarios(PRODUCE, versions=[7, 9], cases=MALFORMED)

@@ -119,6 +119,10 @@ class Run:
         """Record a value that the scenario computed."""
         self.steps.append(f"{what}: {value}")
 
+    def wall_ms(self) -> int:
+        """Returns the wall-clock time of the broker in ms."""
+        return self.peer.wall_ms()
+
     def close(self, client: str) -> None:
         """Close a connection, and let the broker notice it."""
         self._lines.pop(client).close()

@@ -112,6 +112,77 @@ VALUES = {
 }
 
 
+LIMITS: dict[str, tuple[str, ...]] = {
+    "cleanup.policy": ("", ",", " compact , delete", "compact,", "COMPACT"),
+    "compression.gzip.level": ("-1", "0", "9", "10"),
+    "compression.lz4.level": ("0", "1", "17", "18"),
+    "compression.type": (" gzip ", "GZIP", "none"),
+    "compression.zstd.level": ("-131073", "-131072", "22", "23"),
+    "delete.retention.ms": ("-1", "0"),
+    "file.delete.delay.ms": ("-1", "0"),
+    "flush.messages": ("0", "1"),
+    "flush.ms": ("-1", "0"),
+    "index.interval.bytes": ("-1", "0"),
+    "leader.replication.throttled.replicas": ("x", "1", "0:1,1:2", "0:1,", " * "),
+    "local.retention.bytes": ("-3", "-2"),
+    "local.retention.ms": ("-3", "-2"),
+    "max.compaction.lag.ms": ("0", "1"),
+    "max.message.bytes": ("-1", "0", "2147483647", "2147483648"),
+    "message.timestamp.after.max.ms": ("-1", "0"),
+    "message.timestamp.before.max.ms": ("-1", "0"),
+    "min.cleanable.dirty.ratio": (".5", "5e-1", "0.5f", "1.", "-0.0", "1.1", "-1", "", "NaN", "Infinity"),
+    "min.compaction.lag.ms": ("-1", "0"),
+    "min.insync.replicas": ("0", "1"),
+    "preallocate": (" true ", "1", ""),
+    "remote.storage.enable": ("true",),
+    "retention.ms": ("-2", " 1000 ", "+5", "1e3", "1_0", "9223372036854775808", "", "\u0661"),
+    "segment.bytes": ("-1", "5", "13", "14", "1048575", "1048576"),
+    "segment.index.bytes": ("3", "4"),
+    "segment.jitter.ms": ("-1", "0"),
+    "segment.ms": ("0", "1"),
+}
+
+
+@scenarios(CREATE_TOPICS, versions=[2], cases=list(LIMITS))
+def config_limits(run: Run, version: int, name: str) -> None:
+    """Which values a setting may have."""
+    for value in LIMITS[name]:
+        create(run, version, new_topic(run.name(), configs={name: value}), validate_only=True)
+
+
+BROKER_SETTINGS = [
+    "broker.id",
+    "compression.type",
+    "default.replication.factor",
+    "delete.topic.enable",
+    "log.cleanup.policy",
+    "log.message.timestamp.type",
+    "log.retention.hours",
+    "log.segment.bytes",
+    "min.insync.replicas",
+    "node.id",
+    "process.roles",
+]
+
+
+@scenarios(DESCRIBE_CONFIGS, versions=[1])
+def broker_settings(run: Run, version: int) -> None:
+    """The values of settings of a broker that clients ask for."""
+    resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=BROKER_SETTINGS)
+    (result,) = run.prepare(DESCRIBE_CONFIGS, version, resources=[resource]).results
+    run.note("settings", sorted((row.name, row.value) for row in result.configs))
+
+
+@scenarios(CREATE_TOPICS, versions=[2])
+def conflicting_configs(run: Run, version: int) -> None:
+    """Two settings that exclude each other, at once and one after the other."""
+    conflict = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
+    create(run, version, new_topic(run.name("u"), configs=conflict))
+    topic = run.topic(min_compaction_lag_ms="10")
+    alter(run, 1, (TOPIC, topic), ("max.compaction.lag.ms", 0, "5"))
+    alter(run, 1, (TOPIC, topic), ("max.compaction.lag.ms", 0, "5"), ("min.compaction.lag.ms", 1, None))
+
+
 @scenarios(CREATE_TOPICS, versions=[2], cases=VALUES)
 def config_values(run: Run, version: int, config: tuple[str, str]) -> None:
     """The values of settings are checked by their types."""

@@ -33,6 +33,14 @@ from kconsumer.schema.offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from kconsumer.schema.topics import (
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kconsumer.schema.transactions import INIT_PRODUCER_ID, InitProducerIdRequest
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.acls import Acl
@@ -92,6 +100,19 @@ def test_list_offsets(client: ClusterClient) -> None:
     topics = [ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(timestamp=-1)]) for name in ("open", "shut")]
     response = client.call(LIST_OFFSETS, 5, ListOffsetsRequest(topics=topics))
     assert {"open": 0, "shut": TOPIC_DENIED} == {row.name: row.partitions[0].error_code for row in response.topics}
+
+
+def test_configs(cluster: Cluster, client: ClusterClient) -> None:
+    """READ does not allow to read or change the settings of a topic; those of a broker belong to the cluster."""
+    cluster.acls.add(Acl(USER, "READ", "topic", "shut"))
+    asked = [(2, "open"), (2, "shut"), (4, "1"), (32, "mine")]
+    wanted = [0, TOPIC_DENIED, Errors.CLUSTER_AUTHORIZATION_FAILED, GROUP_DENIED]
+    described = [DescribeConfigsResource(resource_type=kind, resource_name=name) for kind, name in asked]
+    response = client.call(DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=described))
+    assert wanted == [row.error_code for row in response.results]
+    altered = [AlterConfigsResource(resource_type=kind, resource_name=name) for kind, name in asked]
+    response = client.call(INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=altered))
+    assert wanted == [row.error_code for row in response.responses]
 
 
 def commit(group: str, *topics: str) -> OffsetCommitRequest:

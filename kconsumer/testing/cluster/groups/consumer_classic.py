@@ -22,6 +22,7 @@ from kconsumer.schema.classic_group import (
 from kconsumer.schema.embedded import PROTOCOL_TYPE
 from kconsumer.testing.cluster.groups import migration
 from kconsumer.testing.cluster.groups.classic_join import CLIENT_HOST, protocols_of, rebalance_timeout_of
+from kconsumer.testing.cluster.groups.classic_member import for_join_version
 from kconsumer.testing.cluster.groups.classic_requests import leave_response, leave_row, leaving_members
 from kconsumer.testing.cluster.groups.consumer_leave import fence, require_static, start_session
 from kconsumer.testing.cluster.groups.consumer_member import (
@@ -52,8 +53,8 @@ def join(group: ConsumerGroup, request: Request, now: float) -> JoinGroupRespons
     member_id = message.member_id or _new_id(group)
     _validate_join(group, request, member_id)
     if is_new and message.group_instance_id is None and request.version >= KNOWN_ID_VERSION:
-        return JoinGroupResponse(
-            member_id=member_id, error_code=Errors.MEMBER_ID_REQUIRED, protocol_name=None, leader="", members=[]
+        return for_join_version(
+            JoinGroupResponse(member_id=member_id, error_code=Errors.MEMBER_ID_REQUIRED), request.version
         )
     before, replaced = _find_member(group, message, member_id, is_new=is_new)
     try:
