@@ -96,29 +96,6 @@ def test_the_protocol_with_most_votes(cluster: Cluster, clock: VirtualClock, mem
     assert [b"2"] * 3 == [row.metadata for row in members[0].joined().members]
 
 
-@pytest.mark.parametrize(
-    ("names", "old", "new"),
-    [
-        (("range", "roundrobin"), "roundrobin", "range"),
-        (("sticky", "cooperative-sticky"), "cooperative-sticky", "sticky"),
-        (("range", "cooperative-sticky"), "cooperative-sticky", "range"),
-        (("range", "sticky"), "range", "sticky"),
-    ],
-)
-@pytest.mark.parametrize("release", ["3.9", "4.4"])
-def test_equal_votes(clock: VirtualClock, names: tuple[str, str], old: str, new: str, release: str) -> None:
-    """Equal votes are decided by the order of a hash map: Scala's before Kafka 4.0, Java's since."""
-    cluster = Cluster(release=release)
-    first, second = FakeMember(cluster, clock), FakeMember(cluster, clock)
-    first.protocols = [(name, b"") for name in names]
-    second.protocols = first.protocols[::-1]
-    for one in (first, second):
-        one.enter()
-    advance(cluster, clock, 0)
-    expected = old if release == "3.9" else new
-    assert [expected] * 2 == [one.joined().protocol_name for one in (first, second)]
-
-
 def test_a_full_group(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
     """A group of the largest size accepts no new member, but its own members may join again."""
     members = [member(), member(), member()]

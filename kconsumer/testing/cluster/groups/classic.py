@@ -27,7 +27,6 @@ from kconsumer.testing.cluster.groups.classic_rebalance import (
     ClassicRebalance,
 )
 from kconsumer.testing.cluster.groups.group import Group, GroupError
-from kconsumer.testing.cluster.groups.hash_order import java_order, scala_order
 from kconsumer.testing.cluster.requests import Request, Response
 
 if TYPE_CHECKING:
@@ -88,16 +87,15 @@ class ClassicGroup(ClassicMembers, Group):
     def choose_protocol(self) -> str:
         """Returns the protocol with the most votes of the members.
 
-        If several protocols have equally many votes, returns the first of them in the order of the hash map that
-        Kafka's coordinator uses.
+        If several protocols have equally many votes, returns the first of them by name. Kafka's choice depends on a
+        hash map.
         """
         candidates = self.common_protocols()
         votes: dict[str, int] = {}
         for member in self.members.values():
             name = member.vote(candidates)
             votes[name] = votes.get(name, 0) + 1
-        ordered = scala_order(votes) if self.coordinator.is_old(self.id) else java_order(votes)
-        return max(ordered, key=lambda name: votes[name])
+        return min(votes, key=lambda name: (-votes[name], name))
 
     # --- state and generation ---
 

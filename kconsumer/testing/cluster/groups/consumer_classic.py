@@ -67,7 +67,7 @@ def join(group: ConsumerGroup, request: Request, now: float) -> JoinGroupRespons
     )
     updated = _update(before, request, subscription)
     changed = updated.topics != before.topics or updated.regex != before.regex
-    assignor = group.next_preferred_assignor(before, updated)
+    assignor = group.preferred_assignor(before, updated)
     if replaced is None:
         group.put_member(updated)
     else:
@@ -77,7 +77,7 @@ def join(group: ConsumerGroup, request: Request, now: float) -> JoinGroupRespons
     group.update_epoch(subscription_changed=changed)
     stale = group.target_epoch < group.epoch
     if not downgrades:
-        group.update_target(updated.id if before.epoch == 0 else None, assignor, now)
+        group.update_target(assignor, now)
     if not (downgrades and stale):
         owned = partitions_by_id(subscription.owned_partitions, group.coordinator.cluster.topics)
         group.reconcile(updated, owned, now, subscription_changed=changed)
@@ -91,7 +91,7 @@ def join(group: ConsumerGroup, request: Request, now: float) -> JoinGroupRespons
         members=[],
     )
     if downgrades:
-        migration.downgrade(group, group.members_in_order(), now, rebalance=stale)
+        migration.downgrade(group, list(group.members.values()), now, rebalance=stale)
     else:
         _stop(member.joining)
         start_session(group, member.id, now)

@@ -80,7 +80,7 @@ class ConsumerDescribeHandler:
             group_epoch=group.epoch,
             assignment_epoch=group.target_epoch,
             assignor_name=group.preferred_assignor(),
-            members=[self._member(group, member) for member in group.members_in_order()],
+            members=[self._member(group, member) for member in group.members.values()],
         )
 
     def _member(self, group: ConsumerGroup, member: ConsumerMember) -> ConsumerGroupDescribeMember:

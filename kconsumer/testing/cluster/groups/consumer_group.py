@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.acls import TOPIC
 from kconsumer.testing.cluster.groups import consumer_classic, consumer_leave
-from kconsumer.testing.cluster.groups.assignor_input import Partitions
-from kconsumer.testing.cluster.groups.assignor_preference import preferred, preferred_after
 from kconsumer.testing.cluster.groups.consumer_member import UNREVOKED_PARTITIONS, ConsumerMember
 from kconsumer.testing.cluster.groups.group import Group, GroupError
-from kconsumer.testing.cluster.groups.map_order import TimelineOrder
 from kconsumer.testing.cluster.groups.reconciliation import Owned, Reconciliation
+from kconsumer.testing.cluster.groups.server_assignors import Partitions
 from kconsumer.testing.cluster.groups.target_assignment import (
     TopicsSignature,
     compute_target,
@@ -64,7 +62,6 @@ class ConsumerGroup(Group):
         self._owners: dict[tuple[bytes, int], str] = {}  # member ids
         self._signature: TopicsSignature = ()
         self._topics_version = -1  # that of the topics to which the signature was compared last
-        self._order = TimelineOrder()
         self._resolving: Timer | None = None  # set while regular expressions are being resolved
 
     # --- members ---
@@ -80,13 +77,8 @@ class ConsumerGroup(Group):
         """Returns the member with an instance id, or None if there is none."""
         return None if instance_id is None else self.members.get(self.static_members.get(instance_id, ""))
 
-    def members_in_order(self, *, without: str | None = None) -> list[ConsumerMember]:
-        """Returns the members, except the one with the id `without`, in the order of Kafka's hash map of members."""
-        return [self.members[key] for key in self._order.order(key for key in self.members if key != without)]
-
     def put_member(self, member: ConsumerMember) -> None:
         """Add a member, or replace the state of the member with the same id."""
-        self._order.on_put(len(self.members))
         old = self.members.get(member.id)
         if old is not None:
             self._release(old)
@@ -153,19 +145,20 @@ class ConsumerGroup(Group):
         """Returns how many members subscribe to each regular expression."""
         return dict(self._regex_counts)
 
-    def preferred_assignor(self) -> str:
-        """Returns the assignor that most members prefer, or the broker's first one if no member has a preference."""
-        return preferred(self._preferences) or self._default_assignor()
+    def preferred_assignor(self, before: ConsumerMember | None = None, updated: ConsumerMember | None = None) -> str:
+        """Returns the assignor that most members prefer, or the broker's first one if no member has a preference.
 
-    def next_preferred_assignor(self, before: ConsumerMember, updated: ConsumerMember) -> str:
-        """Returns what `preferred_assignor` returns when the member `before` has become `updated`.
-
-        As in Kafka, the result may differ if several assignors are preferred equally often (see `preferred_after`).
+        `before` and `updated`: the old and the new state of a member that is about to be updated. If several assignors
+        are preferred equally often, returns the first of them by name. Kafka's choice depends on a hash map.
         """
-        return preferred_after(self._preferences, before, updated) or self._default_assignor()
-
-    def _default_assignor(self) -> str:
-        return self.coordinator.cluster.settings.group_consumer_assignors[0]
+        counts = Counter(self._preferences)
+        if before is not None and updated is not None:
+            counts[before.preferred_assignor or ""] -= 1
+            counts[updated.preferred_assignor or ""] += 1
+        del counts[""]
+        names = sorted(name for name, count in counts.items() if count > 0)
+        default = self.coordinator.cluster.settings.group_consumer_assignors[0]
+        return max(names, key=counts.__getitem__, default=default)
 
     def store_topics(self) -> None:
         """Store ids and partition counts of the subscribed topics, with which `update_epoch` detects later changes."""
@@ -218,21 +211,18 @@ class ConsumerGroup(Group):
 
     # --- the target assignment ---
 
-    def update_target(self, joined: str | None, assignor: str, now: float) -> None:
+    def update_target(self, assignor: str, now: float) -> None:
         """Compute a new target assignment for a new group epoch.
 
         Does nothing if the target assignment has the group epoch already, or if it was computed less than
-        `consumer.assignment.interval.ms` ago. `joined`: the id of the member that has just joined, or None.
+        `consumer.assignment.interval.ms` ago.
         """
         interval_ms = self.coordinator.configs.value(self.id, "consumer.assignment.interval.ms")
         too_soon = self.assigned_at is not None and now < self.assigned_at + interval_ms
         if self.target_epoch >= self.epoch or too_soon:
             return
-        members = self.members_in_order(without=joined)
-        if joined is not None:
-            members.append(self.members[joined])
         topics = self.coordinator.cluster.topics
-        self.target = compute_target(topics, members, self.target, self.regexes, assignor)
+        self.target = compute_target(topics, list(self.members.values()), self.target, self.regexes, assignor)
         self.target_epoch = self.epoch
         self.assigned_at = now
 

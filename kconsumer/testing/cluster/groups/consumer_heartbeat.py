@@ -100,7 +100,7 @@ class ConsumerHeartbeatHandler:
         if regex_changed and updated.regex and updated.regex not in known:
             validate_regex(updated.regex)
         names_changed = updated.topics != before.topics
-        assignor = group.next_preferred_assignor(before, updated)
+        assignor = group.preferred_assignor(before, updated)
         assignor_changed = assignor != group.preferred_assignor()
 
         self._store(group, updated, replaced, now)
@@ -108,7 +108,7 @@ class ConsumerHeartbeatHandler:
         self._update_regexes(group, before, updated, known, request.connection.principal, now)
         changed = names_changed or resolved or assignor_changed
         group.update_epoch(subscription_changed=changed)
-        group.update_target(updated.id if before.epoch == 0 else None, assignor, now)
+        group.update_target(assignor, now)
 
         owned = _owned(message)
         group.reconcile(updated, owned, now, subscription_changed=names_changed or regex_changed)

@@ -63,7 +63,7 @@ def fence(group: ConsumerGroup, members: list[ConsumerMember], now: float) -> No
     """
     leaving = {member.id for member in members}
     if migration.can_downgrade(group, leaving):
-        remaining = [member for member in group.members_in_order() if member.id not in leaving]
+        remaining = [member for member in group.members.values() if member.id not in leaving]
         migration.downgrade(group, remaining, now, rebalance=True)
         return
     for member in members:

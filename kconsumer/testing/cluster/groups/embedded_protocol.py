@@ -18,7 +18,7 @@ from kconsumer.schema.embedded import (
     ConsumerProtocolSubscription,
     TopicPartitions,
 )
-from kconsumer.testing.cluster.groups.assignor_input import Partitions
+from kconsumer.testing.cluster.groups.server_assignors import Partitions
 from kconsumer.testing.cluster.topic import Topic
 
 M = TypeVar("M", bound=Message)

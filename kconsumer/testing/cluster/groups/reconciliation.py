@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from kconsumer.testing.cluster.groups.assignor_input import Partitions
 from kconsumer.testing.cluster.groups.consumer_member import (
     STABLE,
     UNRELEASED_PARTITIONS,
@@ -17,6 +16,7 @@ from kconsumer.testing.cluster.groups.consumer_member import (
     AssignedPartitions,
     ConsumerMember,
 )
+from kconsumer.testing.cluster.groups.server_assignors import Partitions
 
 #: The partitions that a member says it owns, by topic id; None: it has not said it.
 Owned = Mapping[bytes, Collection[int]] | None

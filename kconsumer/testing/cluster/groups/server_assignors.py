@@ -1,33 +1,89 @@
 """The server-side assignors "uniform" and "range" of KIP-848.
 
 They compute the target assignment of a group from the subscriptions and the present target assignment of its members.
-The result equals that of Kafka 4.4, which does not consider racks. `uniform_assignor.py` has the assignor "uniform".
+The assignment by "range" equals that of Kafka 4.4, which does not consider racks. The one by "uniform" is as balanced
+and moves as few partitions, but which of equal partitions and members it chooses may differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from kconsumer.testing.cluster.groups.assignor_input import AssignorGroup, Partitions
-from kconsumer.testing.cluster.groups.uniform_assignor import assign_mixed, assign_same
-
-
-def assign_uniform(group: AssignorGroup) -> dict[str, Partitions]:
-    """Returns, by member id, a balanced assignment that moves as few partitions as possible."""
-    return assign_same(group) if group.homogeneous else assign_mixed(group)
+#: Partitions by topic id.
+Partitions = dict[bytes, set[int]]
 
 
-def assign_range(group: AssignorGroup) -> dict[str, Partitions]:
+@dataclass(slots=True)
+class AssignorMember:
+    """The data of a member that assignors use."""
+
+    id: str
+    instance_id: str | None
+    topic_ids: list[bytes]  # the topics that exist and to which the member subscribes
+    target: Partitions = field(default_factory=dict)  # the present target assignment
+
+
+def assign_uniform(members: Sequence[AssignorMember], counts: Mapping[bytes, int]) -> dict[str, Partitions]:
+    """Returns, by member id, a balanced assignment that moves few partitions.
+
+    Members keep their partitions. Partitions without an owner go to the least loaded subscribers, beginning with the
+    topics that have the fewest. Then partitions move from the most to the least loaded subscribers of each topic.
+    """
+    assignment: dict[str, Partitions] = {member.id: {} for member in members}
+    sizes = dict.fromkeys(assignment, 0)
+    subscribers: dict[bytes, list[str]] = {}
+    unowned = {(topic_id, index) for topic_id, count in counts.items() for index in range(count)}
+    for member in members:
+        for topic_id in member.topic_ids:
+            subscribers.setdefault(topic_id, []).append(member.id)
+            kept = {index for index in member.target.get(topic_id, ()) if (topic_id, index) in unowned}
+            unowned -= {(topic_id, index) for index in kept}
+            if kept:
+                assignment[member.id][topic_id] = kept
+                sizes[member.id] += len(kept)
+    for topic_id in sorted(subscribers, key=lambda topic_id: len(subscribers[topic_id])):
+        least_loaded = [(sizes[key], at, key) for at, key in enumerate(subscribers[topic_id])]
+        heapq.heapify(least_loaded)
+        for index in range(counts[topic_id]):
+            if (topic_id, index) in unowned:
+                _, at, key = least_loaded[0]
+                assignment[key].setdefault(topic_id, set()).add(index)
+                sizes[key] += 1
+                heapq.heapreplace(least_loaded, (sizes[key], at, key))
+    while any(_balance(topic_id, keys, assignment, sizes) for topic_id, keys in subscribers.items()):
+        pass
+    return assignment
+
+
+def _balance(topic_id: bytes, keys: list[str], assignment: dict[str, Partitions], sizes: dict[str, int]) -> bool:
+    """Move partitions of a topic from its most to its least loaded subscribers. Returns whether one was moved."""
+    moved = False
+    while owners := [key for key in keys if assignment[key].get(topic_id)]:
+        source, target = max(owners, key=sizes.__getitem__), min(keys, key=sizes.__getitem__)
+        if sizes[source] - sizes[target] <= 1:
+            break
+        index = max(assignment[source][topic_id])
+        assignment[source][topic_id].remove(index)
+        assignment[target].setdefault(topic_id, set()).add(index)
+        sizes[source] -= 1
+        sizes[target] += 1
+        moved = True
+    return moved
+
+
+def assign_range(members: Sequence[AssignorMember], counts: Mapping[bytes, int]) -> dict[str, Partitions]:
     """Returns, by member id, an assignment with consecutive partitions of each topic for each subscriber.
 
     Members are sorted: static members by instance id, and after them the others by member id. So members with equal
     subscriptions get the same partition numbers of topics with equally many partitions.
     """
-    members = sorted(group.members, key=lambda member: (member.instance_id is None, member.instance_id or member.id))
+    members = sorted(members, key=lambda member: (member.instance_id is None, member.instance_id or member.id))
     assignment: dict[str, Partitions] = {member.id: {} for member in members}
     for topic_id in dict.fromkeys(topic_id for member in members for topic_id in member.topic_ids):
         subscribers = [member for member in members if topic_id in member.topic_ids]
-        quota, extra = divmod(group.partition_counts[topic_id], len(subscribers))
+        quota, extra = divmod(counts[topic_id], len(subscribers))
         start = 0
         for i, member in enumerate(subscribers):
             end = start + quota + (i < extra)
@@ -37,8 +93,8 @@ def assign_range(group: AssignorGroup) -> dict[str, Partitions]:
     return assignment
 
 
-#: The assignors of a broker by name.
-ASSIGNORS: dict[str, Callable[[AssignorGroup], dict[str, Partitions]]] = {
+#: The assignors of a broker by name. Their arguments are the members and, by topic id, the numbers of partitions.
+ASSIGNORS: dict[str, Callable[[Sequence[AssignorMember], Mapping[bytes, int]], dict[str, Partitions]]] = {
     "uniform": assign_uniform,
     "range": assign_range,
 }

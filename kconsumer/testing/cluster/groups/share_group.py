@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.testing.cluster.groups.assignor_input import Partitions
 from kconsumer.testing.cluster.groups.group import Group, GroupError
-from kconsumer.testing.cluster.groups.map_order import hash_map_order
+from kconsumer.testing.cluster.groups.server_assignors import Partitions
 from kconsumer.testing.cluster.groups.simple_assignor import AssignorInput, assign_simple
 from kconsumer.testing.cluster.groups.target_assignment import TopicsSignature, topics_signature
-from kconsumer.testing.cluster.hashes import java_hash_code
 from kconsumer.testing.cluster.requests import Request, Response
 from kconsumer.testing.cluster.share.state_store import UNINITIALIZED
 from kconsumer.testing.cluster.timers import Timer
@@ -141,7 +139,7 @@ class ShareGroup(Group):
                 {topics[name].id for name in self.members[member_id].topics if name in topics},
                 self.target.get(member_id, {}),
             )
-            for member_id in hash_map_order(self.members, java_hash_code)
+            for member_id in self.members
         ]
         self.target = assign_simple(rows, initialized)
         self.target_epoch, self._assigned_at = self.epoch, now

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kconsumer.testing.cluster.groups.assignor_input import Partitions
+from kconsumer.testing.cluster.groups.server_assignors import Partitions
 
 Target = tuple[bytes, int]  # a partition: topic id and index
 
