@@ -72,6 +72,34 @@ def test_implicit_mode(kafka: Kafka, topic_name: str, make_consumer: MakeConsume
     assert {700} <= {found.end for found in described.values()}
 
 
+@pytest.mark.parametrize("commits", [False, True], ids=["polls", "commits"])
+@pytest.mark.parametrize("acquire_mode", ["batch_optimized", "record_limit"])
+def test_no_partition_waits_for_the_end_of_others(
+    kafka: Kafka, topic_name: str, make_consumer: MakeConsumer, acquire_mode: str, commits: bool
+) -> None:
+    """While all partitions have records, each is in one of twice as many responses as there are partitions.
+
+    So it is if a commit between two fetches lets only every second epoch of the session be that of a fetch, too.
+    """
+    partitions, of_each, polled, polls_ahead = 4, 700, 20, 4
+    kafka.create_topic(topic_name, partitions)
+    for partition in range(partitions):
+        for start in range(0, of_each, 10):  # batches that a poll can return whole
+            kafka.produce(topic_name, values(of_each)[start : start + 10], partition=partition)
+    consumer = make_consumer(max_poll_records=polled, share_acquire_mode=acquire_mode)
+    last, counts = dict.fromkeys(range(partitions), 0), dict.fromkeys(range(partitions), 0)
+    longest = total = 0
+    while of_each not in counts.values():
+        for record in poll_records(consumer, 1):
+            total += 1
+            last[record.partition] = total
+            counts[record.partition] += 1
+        longest = max(longest, total - min(last.values()))
+        if commits:
+            consumer.commit()
+    assert longest <= 2 * partitions * polls_ahead * polled
+
+
 def test_explicit_mode(kafka: Kafka, topic_name: str, make_consumer: MakeConsumer) -> None:
     """Released records come again with a higher delivery count; accepted and rejected ones never do."""
     kafka.create_topic(topic_name)

@@ -93,7 +93,7 @@ class ShareFetchHandler:
         """Returns the share partitions of a session, and the error rows of those that cannot be read."""
         errors: Rows = {}
         shares: dict[TopicIdPartition, SharePartition] = {}
-        for key in session.partitions:
+        for key in session.read_order(request.message.share_session_epoch):
             code = self._requests.topic_error(request, key)
             if not code:
                 try:

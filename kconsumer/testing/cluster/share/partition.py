@@ -59,6 +59,7 @@ class SharePartition:
         #: The end offset and the first unknown offset of stored state with gaps: the records in the gaps were acquired
         #: from the last leader, and must be fetched again. None: there are no gaps, or all were fetched.
         self.gap: tuple[int, int] | None = None
+        self.read_offset = -1  # the next offset to acquire, when a fetch has read it last
         self._configs, self._timers, self._dead_letters = configs, timers, dead_letters
         self._lock_timer: Timer | None = None
         self._listeners: dict[Callable[[], None], None] = {}

@@ -42,13 +42,18 @@ class ShareReader:
         return bool(ready) and total >= self.min_bytes
 
     def read_all(self, shares: list[SharePartition], now: float) -> dict[SharePartition, ShareFetchPartitionData]:
-        """Acquire records of those share partitions that have some. Returns their rows in the response."""
+        """Acquire records of those share partitions that have some. Returns their rows in the response.
+
+        Those whose records were read before, and were not acquired, come first. Brokers remember where they are.
+        """
         ready = [share for share in shares if share.can_acquire()]
+        ready.sort(key=lambda share: share.read_offset != share.next_fetch_offset())
         limit = self.max_bytes // len(ready) if ready else 0
         left, min_one, acquired = self.max_bytes, True, 0
         rows = {}
         for share in ready:
             log, offset = share.partition.log, share.next_fetch_offset()
+            share.read_offset = offset
             row = rows[share] = ShareFetchPartitionData(partition_index=share.partition.index, records=b"")
             if offset < log.start:
                 share.follow_log_start(log.start)

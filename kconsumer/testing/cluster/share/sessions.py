@@ -35,13 +35,25 @@ class ShareSession:
         for key in forgotten:
             self.partitions.pop(key, None)
 
+    def read_order(self, epoch: int) -> list[TopicIdPartition]:
+        """Returns the partitions in the order in which the request with this epoch reads them.
+
+        Each request begins at the next one, so that a partition with many records does not delay the others.
+        """
+        partitions = list(self.partitions)
+        at = epoch % max(1, len(partitions))
+        return partitions[at:] + partitions[:at]
+
     def must_report(self, key: TopicIdPartition, *, changed: bool, failed: bool) -> bool:
         """Returns whether a response contains a partition.
 
-        `changed`: whether it has records. `failed`: whether it has an error. It is in the next response, too, then.
+        `changed`: whether it has records. It is the last one in turn then. `failed`: whether it has an error. It is in
+        the next response, too, then.
         """
         due = self.partitions.get(key, True)
         if key in self.partitions:
+            if changed:
+                del self.partitions[key]
             self.partitions[key] = failed
         return due or changed or failed
 
