@@ -8,32 +8,27 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, RangeClient, groups
-from kconsumer.cli import main
+from kconsumer import Consumer
 from kconsumer.errors import (
     AuthenticationError,
     GroupAuthorizationError,
     KafkaError,
     TopicAuthorizationError,
 )
-from kconsumer.net.sasl.authenticator import SaslAuthenticator
 from support.brokers.certificates import Authority
 from support.brokers.kafka import DEFAULT_VERSION, Kafka, KafkaCluster
 from support.brokers.kafka_admin import wait_until
 from support.brokers.sasl import (
     MODULES,
     SCRAM,
-    Issuer,
     allow,
     delegation_token,
     forbid,
@@ -157,21 +152,6 @@ def test_over_tls(
     assert [b"one"] == read(consumer, 1)
 
 
-def test_javas_keys(kafka: Kafka, topic_name: str) -> None:
-    """The options of a Java program work unchanged."""
-    assert isinstance(kafka, KafkaCluster)
-    kafka.create_topic(topic_name)
-    entry = f'{MODULES}scram.ScramLoginModule required username="bob" password="builder";'
-    java = {
-        "bootstrap.servers": kafka.servers("SASL"),
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "SCRAM-SHA-256",
-        "sasl.jaas.config": entry,
-    }
-    with Consumer.from_config(java) as consumer:
-        assert topic_name in consumer.list_topics()
-
-
 def test_a_delegation_token(kafka: Kafka, topic_name: str) -> None:
     """The token's id and HMAC log in by SCRAM, as an option and in Java's form. Without the option that marks them as a
     delegation token, the login fails.
@@ -197,27 +177,6 @@ def test_a_delegation_token(kafka: Kafka, topic_name: str) -> None:
     with Consumer(**java, sasl_jaas_config=entry) as consumer:
         assert topic_name in consumer.list_topics()
     with Consumer(**options) as consumer, pytest.raises(AuthenticationError, match="refused the login"):
-        consumer.list_topics()
-
-
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_bare_tokens(
-    kafka: Kafka, new_consumer: NewConsumer, topic_name: str, mechanism: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A client that supports only SaslHandshake v0 sends tokens without a request header. They log it in, or the broker
-    closes the connection, which counts as a failed login.
-    """
-    monkeypatch.setattr(SaslAuthenticator, "_version", lambda login, api: 0)
-    kafka.create_topic(topic_name)
-    user = {"sasl_mechanism": mechanism, "sasl_plain_username": "bob", "sasl_plain_password": "builder"}
-    user = {"sasl_mechanism": mechanism} if mechanism == "PLAIN" else user
-    with new_consumer(group_id=topic_name, **login(kafka, **user)) as consumer:
-        assert topic_name in consumer.list_topics()
-    wrong = login(kafka, **{**user, "sasl_plain_password": "bulldozer"})
-    with (
-        new_consumer(group_id=topic_name, **wrong) as consumer,
-        pytest.raises(AuthenticationError, match="it closed the connection"),
-    ):
         consumer.list_topics()
 
 
@@ -280,14 +239,6 @@ def test_no_login_where_one_is_wanted(kafka: Kafka, new_consumer: NewConsumer, t
     consumer = new_consumer(topic_name, group_id=topic_name, bootstrap_servers=kafka.servers("SASL"))
     assert isinstance(error := raised(consumer), AuthenticationError)
     assert "security_protocol is PLAINTEXT" in str(error)
-
-
-def test_sasl_without_the_tls_below(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
-    """A client that logs in without TLS connects to a listener with TLS and SASL."""
-    consumer = new_consumer(topic_name, group_id=topic_name, default_api_timeout_ms=2_000, **login(kafka, "SECURE"))
-    with pytest.raises(KafkaError, match=r"TLS") as caught:
-        consumer.list_topics()
-    assert PASSWORDS["alice"] not in str(caught.value)
 
 
 # --- sessions and credentials that change ---
@@ -422,36 +373,6 @@ def test_a_password_that_changes(kafka: Kafka, new_consumer: NewConsumer, topic_
     assert all("SCRAM-SHA-256" in str(error) for error in errors)
 
 
-# --- an issuer of tokens ---
-
-
-def test_tokens_of_an_endpoint(
-    kafka: Kafka, authority: tuple[str, str], new_consumer: NewConsumer, topic_name: str
-) -> None:
-    """Tokens are requested by the client-credentials flow over TLS. A failed request to the issuer is retried, and one
-    token serves all connections.
-    """
-    assert isinstance(kafka, KafkaCluster)
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, [b"one"])
-    with Issuer(authority[1], "carol", "kconsumer", "issuers-secret") as issuer:
-        issuer.responses = [(503, b"busy")]
-        consumer = new_consumer(
-            topic_name,
-            bootstrap_servers=kafka.servers("SASL"),
-            group_id=topic_name,
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="OAUTHBEARER",
-            sasl_oauthbearer_token_endpoint_url=issuer.url,
-            sasl_oauthbearer_client_credentials_client_id="kconsumer",
-            sasl_oauthbearer_client_credentials_client_secret="issuers-secret",
-            sasl_oauthbearer_scope="kafka",
-            ssl_cafile=authority[0],
-        )
-        assert [b"one"] == read(consumer, 1)
-    assert [{"grant_type": "client_credentials", "scope": "kafka"}] * 2 == issuer.asked
-
-
 # --- ACLs ---
 
 
@@ -573,78 +494,3 @@ def test_missing_acl_causes_no_flood(
     totals = {(name.name, name.group): value for name, value in consumer.metrics().items()}
     assert refused
     assert totals["request-total", "consumer-metrics"] <= seconds * 1000 / backoff_ms
-
-
-# --- the same for everything that connects ---
-
-
-def test_ranges_groups_and_the_command(
-    kafka: Kafka, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """RangeClient, kconsumer.groups and the command line accept the same options."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, [b"one"])
-    options = login(kafka, sasl_plain_password=write_secret(tmp_path / "password", PASSWORDS["alice"]))
-    with RangeClient(**options) as client, client.read_range((topic_name, 0), 0, 1) as batches:
-        assert 1 == sum(batch.num_rows for batch in batches)
-    assert isinstance(groups.list(**options), list)
-    settings = [
-        part for name, value in options.items() if name != "bootstrap_servers" for part in ("-X", f"{name}={value}")
-    ]
-    command = [
-        "consume",
-        topic_name,
-        "-b",
-        options["bootstrap_servers"],
-        "--from",
-        "earliest",
-        "--exit-at-end",
-        *settings,
-    ]
-    assert 0 == main([*command, "-f", "%s"])
-    assert "one" in capsys.readouterr().out
-    wrong = ["sasl_plain_password=bulldozer" if part.startswith("sasl_plain_password=") else part for part in command]
-    assert 1 == main(wrong)
-    printed = capsys.readouterr().err
-    assert "refused the login by PLAIN" in printed
-    assert 1 == len(printed.strip().splitlines())
-    assert "bulldozer" not in printed
-
-
-@pytest.mark.parametrize("right", [True, False])
-def test_a_run_at_the_finest_level_shows_no_secret(
-    kafka: Kafka, new_consumer: NewConsumer, topic_name: str, caplog: pytest.LogCaptureFixture, right: bool
-) -> None:
-    """Passwords and tokens are not contained in the log, in errors, in metrics or in the consumer's repr, whether the
-    login succeeds or not.
-    """
-    kafka.create_topic(topic_name)
-    tokens = []
-
-    def token() -> str:
-        tokens.append(unsecured_token("carol", lifetime_s=60 if right else -60))
-        return tokens[-1]
-
-    bob = {"sasl_plain_username": "bob", "sasl_plain_password": "builder" if right else "bulldozer"}
-    chosen = [
-        login(kafka, sasl_plain_password=PASSWORDS["alice"] if right else "bulldozer"),
-        *(login(kafka, sasl_mechanism=mechanism, **bob) for mechanism in SCRAM),
-        with_token(kafka, lambda: (token(), time.time() + 60)),
-    ]
-    shown: list[object] = []
-    with caplog.at_level(1):
-        for options in chosen:
-            consumer = new_consumer(topic_name, group_id=topic_name, **options)
-            try:
-                consumer.list_topics()
-                assert right
-            except AuthenticationError as error:
-                assert not right
-                shown += [*traceback.format_exception(error), pickle.dumps(error)]
-            shown += [consumer, vars(consumer), dict(consumer.metrics()), consumer.partition_states()]
-            consumer.close()
-    logged = "\n".join(logging.Formatter("%(message)s").format(record) for record in caplog.records)
-    secrets = [*PASSWORDS.values(), "builder", "bulldozer", *tokens]
-    assert [] == [secret for secret in secrets if secret in repr(shown) + logged]
-    assert tokens
-    assert "kconsumer.net" in {record.name for record in caplog.records}

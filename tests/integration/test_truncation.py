@@ -20,12 +20,7 @@ from confluent_kafka import TopicPartition as ElectedPartition
 from confluent_kafka.admin import NewTopic
 
 from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
-from kconsumer._core.cycle import RequestedPartition
 from kconsumer.errors import LogTruncationError
-from kconsumer.fetching.manager import FetchManager
-from kconsumer.fetching.session import FetchSession
-from kconsumer.schema.fetch import FetchPartition
-from kconsumer.state.partition import FETCHING, FetchPosition, PartitionState
 from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
 from support.brokers.kafka_admin import wait_until
 
@@ -232,51 +227,6 @@ def test_committed_before(accident: Accident, driver: str) -> None:
         assert dict.fromkeys(BOTH, READ) == error.offsets
     with accident.consumer("latest", group_id=f"sleepers-{driver}", **DRIVERS[driver]) as heir:
         assert accident.expected == read(heir, counts(accident))
-
-
-@pytest.fixture
-def fetches_send_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Consumers that never send OffsetForLeaderEpoch, but send in each fetch the epoch of their last record, as
-    replicas do. Only such fetches get a diverging epoch from brokers.
-    """
-    row_of = FetchSession._row
-
-    def row_with_epoch(self: FetchSession, requested: RequestedPartition) -> FetchPartition:
-        row = row_of(self, requested)
-        position = requested.chain.state.position
-        known = position is not None and position.offset == requested.offset and position.offset_epoch is not None
-        row.last_fetched_epoch = position.offset_epoch if known and position is not None else -1
-        return row
-
-    def believe(self: PartitionState, position: FetchPosition) -> None:
-        self.transition_to(FETCHING, position)
-
-    monkeypatch.setattr(FetchSession, "_row", row_with_epoch)
-    monkeypatch.setattr(FetchManager, "continue_to", lambda *_: None)  # the cycle sends no epochs
-    monkeypatch.setattr(PartitionState, "validate", believe)
-
-
-@both_drivers
-@pytest.mark.usefixtures("fetches_send_epochs")
-def test_diverging_epoch_in_a_fetch(accident: Accident, driver: str) -> None:
-    """A diverging epoch in a Fetch response has the same effect as OffsetForLeaderEpoch."""
-    before = OffsetAndMetadata(READ, "", accident.epoch)
-    with accident.consumer("latest", **DRIVERS[driver]) as consumer:
-        for tp in BOTH:
-            consumer.seek(tp, before)
-        assert accident.expected == read(consumer, counts(accident))
-    with accident.consumer("none", **DRIVERS[driver]) as consumer:
-        for tp in BOTH:
-            consumer.seek(tp, before)
-        divergent: dict[TopicPartition, OffsetAndMetadata] = {}
-        while len(divergent) < len(BOTH):
-            error = raised(consumer)
-            assert {READ} == set(error.offsets.values())
-            divergent |= error.divergent_offsets
-        assert dict.fromkeys(BOTH, OffsetAndMetadata(KEPT, "", accident.epoch)) == divergent
-        for tp in BOTH:
-            consumer.seek(tp, divergent[tp])
-        assert accident.expected == read(consumer, counts(accident))
 
 
 def test_the_old_leader_returns(accident: Accident) -> None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import os
-import ssl
 import subprocess
-import threading
 import time
-import urllib.parse
 from collections.abc import Iterable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -111,63 +107,6 @@ def delegation_token(kafka: KafkaCluster, listener: str, mechanism: str, entry: 
         raise RuntimeError(f"no delegation token:\n{done.stdout}{done.stderr}")
     token_id, hmac = done.stdout.split()
     return token_id, hmac
-
-
-class Issuer:
-    """A token endpoint of the client-credentials flow over TLS; a context manager.
-
-    It sends `responses` first, as (status, body). Then every client with the right secret gets a token.
-    """
-
-    def __init__(self, certificate: str, user: str, client_id: str, secret: str, lifetime_s: float = 60.0) -> None:
-        """`certificate` is the path of the certificate and its key."""
-        self.user, self.lifetime_s = user, lifetime_s
-        self.responses: list[tuple[int, bytes]] = []
-        self.asked: list[dict[str, str]] = []
-        self._expected = "Basic " + base64.b64encode(f"{client_id}:{secret}".encode()).decode()
-        issuer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                status, content = issuer.respond(body, self.headers.get("Authorization", ""))
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-
-    @property
-    def url(self) -> str:
-        """Returns the endpoint's URL."""
-        return f"https://localhost:{self._server.server_address[1]}/oauth2/token"
-
-    def respond(self, body: bytes, authorization: str) -> tuple[int, bytes]:
-        """Returns status and body of the response to a request."""
-        self.asked.append(dict(urllib.parse.parse_qsl(body.decode())))
-        if self.responses:
-            return self.responses.pop(0)
-        if authorization != self._expected:
-            return 401, b'{"error":"invalid_client","error_description":"no such client"}'
-        token = unsecured_token(self.user, self.lifetime_s)
-        return 200, json.dumps({"access_token": token, "expires_in": int(self.lifetime_s)}).encode()
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)
 
 
 def write_secret(path: Path, text: str) -> str:
