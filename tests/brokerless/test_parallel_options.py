@@ -1,10 +1,9 @@
-"""kconsumer.parallel with MockConsumer: attempts, retries, timeouts, pauses, rates and circuit breakers."""
+"""kconsumer.parallel with MockConsumer: attempts, retries, orders and time limits of handlers."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,10 +13,10 @@ import pytest
 
 from kconsumer import ConsumerRecord, TopicPartition
 from kconsumer.errors import TimeoutError
-from kconsumer.parallel import Attempt, CircuitBreaker, Processor, Retry, process
+from kconsumer.parallel import Attempt, Retry, process
 from kconsumer.testing import MockConsumer
 from support.harnesses.parallel_handlers import fail_twice, sleep
-from support.harnesses.parallel_runs import run_with, until
+from support.harnesses.parallel_runs import until
 
 DEADLINE_S = 20.0
 TP = TopicPartition("t", 0)
@@ -129,64 +128,3 @@ def test_a_handler_that_takes_too_long(consumer: MockConsumer, executor: Any) ->
     assert (9, 1, 0) == (summary.processed, summary.failed, summary.abandoned)
     assert (executor != "threads") == summary.retries
     assert 10 == consumer.committed_offsets()[TP].offset
-
-
-@pytest.mark.parametrize("executor", ["threads", "asyncio"])
-def test_a_paused_run(consumer: MockConsumer, executor: Any) -> None:
-    """It starts nothing, does not become idle, pauses its partitions, and continues after `resume`."""
-    seen: list[int] = []
-
-    def handler(record: ConsumerRecord) -> None:
-        seen.append(record.value)
-        if record.value == 2:
-            processor.pause()
-
-    async def handle_async(record: ConsumerRecord) -> None:
-        handler(record)
-
-    def resume() -> None:
-        until(lambda: consumer.paused())
-        time.sleep(0.2)  # twice the time after which the consumer is idle
-        assert [0, 1, 2] == seen
-        processor.resume()
-
-    processor = Processor(consumer, handle_async if executor == "asyncio" else handler, executor=executor)
-    assert "idle" == run_with(processor, resume).reason
-    assert list(range(10)) == seen
-
-
-def test_a_rate_limit(consumer: MockConsumer) -> None:
-    """Ten records at 50 per second take at least a tenth of a second after the first five."""
-    began = time.monotonic()
-    summary = process(consumer, lambda record: None, order="none", rate_limit=50)
-    assert 10 == summary.processed
-    assert time.monotonic() - began > 0.1
-
-
-@pytest.mark.parametrize("executor", ["threads", "asyncio"])
-def test_a_sink_that_is_down(consumer: MockConsumer, executor: Any) -> None:
-    """A circuit breaker tries one record after each pause. Nothing is lost or repeated."""
-    attempts: list[int] = []
-
-    def handler(record: ConsumerRecord) -> None:
-        attempts.append(record.value)
-        if len(attempts) < 8:
-            raise ConnectionError
-
-    async def handle_async(record: ConsumerRecord) -> None:
-        handler(record)
-
-    began = time.monotonic()
-    processor = Processor(
-        consumer,
-        handle_async if executor == "asyncio" else handler,
-        order="none",
-        executor=executor,
-        workers=2,
-        retry=Retry(attempts=100, backoff_s=0),
-        circuit_breaker=CircuitBreaker(failures=3, pause_s=0.05),
-    )
-    summary = processor.run()
-    assert 10 == summary.processed
-    assert time.monotonic() - began > 3 * 0.05
-    assert 7 == summary.retries

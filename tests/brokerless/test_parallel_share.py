@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -140,52 +139,6 @@ def test_only_what_workers_can_process_is_acquired(cluster: FakeCluster) -> None
         ends.set()
         thread.join()
         assert 4 == processor.summary().processed
-
-
-# --- locks -----------------------------------------------------------------------------------------------------------
-
-
-def test_renewals_only_when_they_are_due(written: FakeCluster) -> None:
-    """While one broker does not respond, the locks of the other one are renewed as often as without that."""
-    written.configure_group("g", share_record_lock_duration_ms=1000)
-    finished, ends = Finished(), threading.Event()
-
-    def handle(record: ConsumerRecord) -> None:
-        ends.wait(30)
-        finished.add(record)
-
-    def interrupt() -> None:
-        time.sleep(0.5)
-        written.interrupt_network(2)
-        time.sleep(2.5)
-        written.restore_network(2)
-        ends.set()
-
-    with ShareConsumer("t", **options(written, request_timeout_ms=20_000)) as consumer:
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        process(consumer, handle, workers=2, order="none", on_failure="skip")
-        thread.join()
-        sent = consumer.metrics()
-    total = next(value for name, value in sent.items() if name.name == "acknowledgements-send-total")
-    # Each record is acknowledged once, a few again after they were lost, and at most 8 are renewed each 667 ms.
-    assert total <= 2 * RECORDS + 8 * (4000 / 600)
-
-
-def test_a_group_without_renewals(written: FakeCluster) -> None:
-    """If the group refuses renewals, a record whose handler returns before the end of its lock is accepted, once."""
-    written.configure_group("g", share_record_lock_duration_ms=3000, share_renew_acknowledge_enable="false")
-    refused: list[Any] = []
-    finished = Finished(4)
-
-    def handle(record: ConsumerRecord) -> None:
-        time.sleep(2.2)  # a renewal would be due after two seconds
-        finished.add(record)
-
-    with ShareConsumer("t", **options(written, on_acknowledge=lambda _, error: refused.append(error))) as consumer:
-        summary = process(consumer, handle, workers=4, order="none")
-    assert ({1}, {None}) == (set(finished.values()), set(refused))
-    assert RECORDS - summary.processed == unfinished(written)
 
 
 # --- records that fail -----------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from kconsumer.engine.environment import Environment, Event, Lock, ReentrantLock
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.connector import Connector
 from kconsumer.net.metrics import ConnectionMetrics
-from kconsumer.parallel import Processor
+from kconsumer.parallel import Processor, ShareProcessor
 from kconsumer.parallel.concurrency import Concurrency, Condition
 from kconsumer.share.config import ShareConsumerConfig
 from kconsumer.share.engine import ShareEngine
@@ -192,15 +192,23 @@ class SimulatedConcurrency(Concurrency):
         return SimulatedEventLoop(self._scheduler)
 
 
-class SimulatedProcessor(Processor):
-    """A run of `kconsumer.parallel` in a simulated process."""
+class SimulatedRun:
+    """The part of a run of `kconsumer.parallel` that makes it run in a simulated process."""
 
-    def __init__(self, simulation: Simulation, process: Process, consumer: Consumer, handler: Any, **options: Any):
+    def __init__(self, simulation: Simulation, process: Process, consumer: Any, handler: Any, **options: Any) -> None:
         self._simulated = SimulatedConcurrency(simulation, process)
-        super().__init__(consumer, handler, **options)
+        super().__init__(consumer, handler, **options)  # type: ignore[call-arg]  # of the class it is mixed into
 
     def _create_concurrency(self) -> Concurrency:
         return self._simulated
+
+
+class SimulatedProcessor(SimulatedRun, Processor):
+    """A run with a Consumer."""
+
+
+class SimulatedShareProcessor(SimulatedRun, ShareProcessor):
+    """A run with a ShareConsumer."""
 
 
 class Simulation:
