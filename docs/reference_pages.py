@@ -258,6 +258,7 @@ CLI_HEAD = """\
 | 1 | an error, with one line on stderr (`--debug` adds the traceback) |
 | 2 | a wrong command line or option |
 | 3 | a group lags by more than `--max-lag` |
+| 4 | handlers of `kconsumer work` had not returned after `--drain-timeout` |
 | 130 | ended by Ctrl-C (SIGINT) |
 | 143 | ended by SIGTERM |
 """

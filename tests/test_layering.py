@@ -115,7 +115,7 @@ ALLOWED: dict[str, set[str]] = {
     "registry": FACTS | {"arrow", "formats"},
     "spark": FACTS | {"", "arrow", "config", "clock", "formats", "ranges", "registry", "signal_safe_lock"} | EXPORTERS,
     # `kconsumer fake-cluster` runs a cluster of `testing`.
-    "cli": {"", "arrow", "assignors", "clock", "config", "engine", "errors", "groups", "testing", "types"},
+    "cli": {"", "arrow", "assignors", "clock", "config", "engine", "errors", "groups", "parallel", "testing", "types"},
     "__main__": {"cli"},
     "": PUBLIC | {"testing", "share"},  # kconsumer/__init__.py gathers the public names
 }

@@ -1,7 +1,7 @@
 """The `kconsumer` command: parses the arguments and returns an exit code. Each subcommand has its own module.
 
 Exit codes: 0 success; 1 an error (one line on stderr); 2 a wrong command line or option (one line, too); 3 a group lags
-by more than `--max-lag`; 130 ended by SIGINT; 143 ended by SIGTERM.
+by more than `--max-lag`; 4 handlers of `work` had not returned in time; 130 ended by SIGINT; 143 ended by SIGTERM.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from kconsumer import __version__, errors
-from kconsumer.cli import assignors, completion, consume, dump, fake_cluster, groups, topics
+from kconsumer.cli import assignors, completion, consume, dump, fake_cluster, groups, topics, work
 from kconsumer.cli.arguments import UsageError
 from kconsumer.cli.files import drop_output, writing_output
 from kconsumer.cli.notices import Notices
@@ -69,9 +69,10 @@ def build_parser() -> Parser:
     """Returns a parser for all subcommands and their arguments."""
     parser = Parser(
         prog="kconsumer",
-        description="Read topics of Apache Kafka, inspect topics and log segments, inspect and change groups.",
+        description="Read and process topics of Apache Kafka, inspect topics and log segments, inspect and change "
+        "groups.",
         epilog="Exit codes: 0 success; 1 an error; 2 a wrong command line or option; 3 a group lags by more than "
-        "--max-lag; 130 and 143 ended by SIGINT and SIGTERM.",
+        "--max-lag; 4 handlers of work had not returned in time; 130 and 143 ended by SIGINT and SIGTERM.",
     )
     parser.add_argument("--version", action="version", version=f"kconsumer {__version__}")
     common = argparse.ArgumentParser(add_help=False)
@@ -82,6 +83,7 @@ def build_parser() -> Parser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     consume.add_parser(commands, common)
+    work.add_parser(commands, common)
     groups.add_parser(commands, common)
     topics.add_parser(commands, common)
     assignors.add_parser(commands, common)

@@ -43,7 +43,11 @@ def completed(folder: Path, line: str) -> set[str]:
 @pytest.mark.parametrize(
     ("line", "offered", "others"),
     [
-        ("kconsumer ", {"consume", "groups", "topics", "assignors", "dump", "fake-cluster", "completion"}, {"members"}),
+        (
+            "kconsumer ",
+            {"consume", "work", "groups", "topics", "assignors", "dump", "fake-cluster", "completion"},
+            {"members"},
+        ),
         ("kconsumer groups ", {"list", "describe", "members", "offsets", "lag", "reset", "delete"}, {"consume"}),
         ("kconsumer consume t --ex", {"--exit-at-end"}, {"--from"}),
         ("kconsumer groups reset g --to ", {"earliest", "latest"}, {"--execute", "data.log"}),

@@ -16,7 +16,7 @@ from support.harnesses.doc_blocks import BLOCKS, PAGES, ROOT, Block, indented_bl
 from support.simulation.__main__ import parser as simulation_parser
 
 # The languages of blocks. `text` and `mermaid` are not code. tests/integration/test_migration.py runs the one in Java.
-LANGUAGES = {"python", "sh", "console", "toml", "java", "text", "mermaid"}
+LANGUAGES = {"python", "sh", "console", "toml", "yaml", "java", "text", "mermaid"}
 
 # Blocks that tests do not run: page, how the block begins, and why.
 NOT_RUN = {

@@ -1,0 +1,220 @@
+"""`kconsumer work`: runs a handler as a service, by `kconsumer.parallel`.
+
+The first SIGINT or SIGTERM ends the run in order: no more records are started, handlers that run are waited for, and
+what is finished is committed. The second one ends the process at once, without a commit. Nothing is loaded again while
+the command runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import importlib
+import inspect
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from kconsumer import Consumer, errors
+from kconsumer.cli.arguments import UsageError, add_connection, with_settings
+
+if TYPE_CHECKING:
+    from kconsumer.parallel import Processor, Summary
+
+FAILED, ABANDONED = 1, 4
+CLOSE_S = 5.0
+STOPPING = b"kconsumer: ending in order; a second signal ends at once\n"
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+DEFAULTS = {"allow_auto_create_topics": False}
+
+log = logging.getLogger(__name__)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+# Arguments of Processor: argument, name there, attributes of the argument. Those not given have the defaults there,
+# and Processor checks the values.
+ARGUMENTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("--workers", "workers", {"type": int, "metavar": "N", "help": "how many records at a time (default: 8)"}),
+    ("--executor", "executor", {"choices": ("threads", "processes", "asyncio"),
+     "help": "what runs the handler (default: asyncio for a coroutine function, and threads for others)"}),
+    ("--order", "order", {"choices": ("partition", "key", "none"),
+     "help": "which records are processed one after the other (default: partition)"}),
+    ("--max-in-flight", "max_in_flight", {"type": int, "metavar": "N",
+     "help": "how many records are taken that run or could run (default: 1000)"}),
+    ("--handler-timeout", "handler_timeout_s", {"type": _number, "metavar": "SECONDS",
+     "help": "how long an attempt may take (default: no limit)"}),
+    ("--rate-limit", "rate_limit", {"type": _number, "metavar": "N",
+     "help": "how many attempts are begun per second (default: no limit)"}),
+    ("--drain-timeout", "drain_timeout_s", {"type": _number, "metavar": "SECONDS",
+     "help": "how long handlers are waited for at the end, and before partitions are revoked (default: 20)"}),
+    ("--commit-interval", "commit_interval_s", {"type": _number, "metavar": "SECONDS",
+     "help": "how often offsets are committed (default: 1)"}),
+)  # fmt: skip
+RETRY: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("--attempts", "attempts", {"type": int, "metavar": "N",
+     "help": "how often a record is tried whose handler raises (default: 3)"}),
+    ("--backoff", "backoff_s", {"type": _number, "metavar": "SECONDS",
+     "help": "the wait before the second attempt; it doubles with each further one (default: 0.1)"}),
+)  # fmt: skip
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the subcommand `work MODULE:HANDLER --topic TOPIC -g GROUP …`."""
+    parser = commands.add_parser(
+        "work",
+        parents=[common],
+        help="run a function for each record, as a service",
+        description="Call a function of a Python module for each record of topics, for several records at a time, "
+        "until SIGTERM or Ctrl-C.",
+        epilog="The module is imported from the current directory or from an installed package. The first signal ends "
+        "the command in order: records that run are finished and committed, within --drain-timeout. The second one "
+        "ends it at once. Logs go to stderr.\n\n"
+        f"Exit codes: 0 ended by a signal, in order; 1 an error, such as that of a handler with --on-failure stop; "
+        f"2 a wrong command line, or no such handler; {ABANDONED} ended by a signal, but handlers had not returned "
+        "after --drain-timeout; 130 and 143 ended at once by a second SIGINT or SIGTERM.\n\n"
+        "Examples:\n"
+        "  kconsumer work shop.orders:handle --topic orders -g billing -b localhost:9092\n"
+        "  kconsumer work shop:handle --topic orders -g billing -F kafka.properties",
+    )
+    add = parser.add_argument
+    add("handler", metavar="MODULE:HANDLER", help="a function or coroutine function that takes a record")
+    add_connection(parser)
+    add("--topic", dest="topics", action="append", required=True, metavar="TOPIC",
+        help="a topic to read; may be repeated")  # fmt: skip
+    add("-g", "--group", required=True, metavar="GROUP", help="the group to be a member of")
+    add("--from", dest="start", choices=("earliest", "latest"), default="earliest",
+        help="where to begin in partitions without a committed offset (default: earliest)")  # fmt: skip
+    for argument, name, attributes in (*ARGUMENTS, *RETRY):
+        add(argument, dest=name, default=argparse.SUPPRESS, **attributes)
+    add("--on-failure", default="stop", metavar="stop|skip|MODULE:FUNCTION",
+        help="what follows the last attempt: end the command (default), skip the record, or call a function with the "
+        "record and the error, such as an object of kconsumer.parallel.DeadLetters")  # fmt: skip
+    add("--ready-file", type=Path, metavar="FILE",
+        help="a file that exists from the first assignment of partitions until the command ends")  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Process records until a signal or an error. Returns the exit code."""
+    from kconsumer.parallel import Processor  # imported when used, so that other commands start sooner
+
+    if not args.debug:
+        logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, force=True)
+    settings = {"group_id": args.group, "auto_offset_reset": args.start, "enable_auto_commit": False}
+    options = with_settings(args, settings, DEFAULTS)
+    with _signals() as signals:
+        sys.path.insert(0, "")  # as `python -m` does
+        arguments = _arguments(args)
+        consumer = Consumer.from_config(options)
+        try:
+            try:
+                processor = Processor(consumer, **arguments)
+            except TypeError as error:  # such as a coroutine function with executor="threads"
+                raise UsageError(str(error)) from None
+            signals.end_by(processor.stop)
+            return _process(args, consumer, processor)
+        finally:
+            if args.ready_file is not None:
+                args.ready_file.unlink(missing_ok=True)
+            consumer.close(timeout=CLOSE_S)
+
+
+def _arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the arguments of Processor. Raises UsageError if a function does not exist, ConfigError for a value."""
+    from kconsumer.parallel import Retry
+
+    found: dict[str, Any] = {name: getattr(args, name) for _, name, _ in ARGUMENTS if hasattr(args, name)}
+    handler = _load(args.handler)
+    found.setdefault("executor", "asyncio" if inspect.iscoroutinefunction(handler) else "threads")
+    retry = Retry(**{name: getattr(args, name) for _, name, _ in RETRY if hasattr(args, name)})
+    failure = args.on_failure if args.on_failure in ("stop", "skip") else _load(args.on_failure)
+    return {"handler": handler, "retry": retry, "on_failure": failure, **found}
+
+
+def _load(text: str) -> Callable[..., Any]:
+    """Returns the callable that `MODULE:NAME` names. An error inside the module is raised as it is."""
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise UsageError(f"{text!r} is not of the form MODULE:NAME")
+    try:
+        found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise UsageError(f"{text}: no module {error.name} is in {os.getcwd()} or installed") from None
+    except AttributeError as error:
+        if getattr(error, "name", None) not in name.split("."):
+            raise
+        raise UsageError(f"{text}: {error}") from None
+    if not callable(found):
+        raise UsageError(f"{text} is not a function, but of the type {type(found).__name__}")
+    return found
+
+
+def _process(args: argparse.Namespace, consumer: Consumer, processor: Processor) -> int:
+    def on_assign(consumer: Any, partitions: object) -> None:
+        if args.ready_file is not None:
+            args.ready_file.touch()
+
+    consumer.subscribe(args.topics, on_assign=on_assign)
+    log.info("%s processes %s as a member of the group %s", args.handler, ", ".join(args.topics), args.group)
+    try:
+        summary = processor.run()
+    except errors.KafkaError:
+        log.info("ended by an error: %s", _figures(processor.summary()))
+        raise
+    except Exception:
+        log.exception("ended by an error of the handler: %s", _figures(processor.summary()))
+        return FAILED
+    log.info("ended in order: %s", _figures(summary))
+    return ABANDONED if summary.abandoned else 0
+
+
+def _figures(summary: Summary) -> str:
+    names = ("processed", "failed", "retries", "restored", "abandoned")
+    return ", ".join(f"{name} {getattr(summary, name)}" for name in names)
+
+
+class _Signals:
+    """Handles SIGINT and SIGTERM. The default action of SIGTERM does not exist for the first process of a container."""
+
+    def __init__(self) -> None:
+        self._caught = False
+        self._stop: Callable[[], None] | None = None
+
+    def end_by(self, stop: Callable[[], None]) -> None:
+        """Call `stop` at the first signal, or now if it has arrived already."""
+        self._stop = stop
+        if self._caught:
+            stop()
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self._caught:
+            os._exit(128 + number)
+        self._caught = True
+        os.write(2, STOPPING)  # not `sys.stderr`, one of whose writes the signal may have interrupted
+        if self._stop is not None:
+            self._stop()
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[_Signals]:
+    signals = _Signals()
+    previous = {number: signal.signal(number, signals) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signals
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
