@@ -287,6 +287,7 @@ INTERNAL_MODULES = {
     "kconsumer.config.options": "names, aliases and secrecy of the options of a consumer",
     "kconsumer.engine.state_dump": "the report that the command prints on SIGUSR1",
     "kconsumer.formats.avro_columns": "the decoder of Avro",
+    "kconsumer.formats.avro_schemas": "the parser of Avro schemas",
     "kconsumer.formats.column_types": "the types of decoded columns",
     "kconsumer.formats.decoders": "the interface of decoders",
     "kconsumer.formats.json_columns": "the decoder of JSON",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import json
+import datetime
+import uuid
 from collections.abc import Callable
 from typing import Any
 
-from kconsumer.errors import ConfigError
+from kconsumer.formats.avro_resolution import Convert, Read, Shapes, reader_of, to_decimal
+from kconsumer.formats.avro_schemas import AvroSchema
 from kconsumer.formats.framing import SchemaId, split
 from kconsumer.registry.clients import required
 from kconsumer.registry.schemas import Schemas
@@ -27,28 +28,47 @@ class AvroDeserializer:
     """
 
     def __init__(self, registry: Any, schema: Any = None, *, from_dict: Callable[[Any], object] | None = None) -> None:
-        self._library = required("fastavro", "AvroDeserializer")
+        required("fastavro", "AvroDeserializer")
         self._schemas = Schemas.of(registry)
-        self._reader = None if schema is None else self._parse(self._schemas.avro_text(schema))
+        self._reader = None if schema is None else self._schemas.avro_schema(schema)
         self._from_dict = from_dict
-        self._writers: dict[SchemaId, Any] = {}
+        self._reads: dict[SchemaId, Read] = {}
 
     def __call__(self, data: bytes, context: Any) -> object:
         """Returns the object. `context` is the `SerializationContext` of `kconsumer.deserializers`."""
         key, body = split(data, context.headers, context.field)
-        writer = self._writers.get(key)
-        if writer is None:
-            writer = self._writers[key] = self._parse(self._schemas.avro(key))
-        source = io.BytesIO(body)
-        found = self._library.schemaless_reader(source, writer, None if writer is self._reader else self._reader)
-        if source.tell() != len(body):
-            raise ValueError(f"{len(body) - source.tell()} bytes follow the value")
+        read = self._reads.get(key)
+        if read is None:
+            writer = self._schemas.avro(key)
+            read = self._reads[key] = reader_of(writer, self._reader or writer, OBJECTS)
+        found = read(body, 0)
         return found if self._from_dict is None else self._from_dict(found)
 
-    def _parse(self, text: str) -> Any:
-        try:
-            parsed = self._library.parse_schema(json.loads(text))
-        except Exception as error:  # fastavro raises exceptions of many classes
-            raise ConfigError(f"not an Avro schema: {type(error).__name__} {error}") from None
-        # Equal schemas are one object, so that a value of the reader's own schema needs no conversion.
-        return self._reader if parsed == getattr(self, "_reader", None) else parsed
+
+EPOCH = datetime.datetime(1970, 1, 1)
+EPOCH_UTC = EPOCH.replace(tzinfo=datetime.UTC)
+FIRST_DAY = EPOCH.toordinal()
+
+
+def _time(microseconds: int) -> datetime.time:
+    seconds, rest = divmod(microseconds, 1_000_000)
+    return datetime.time(seconds // 3600, seconds // 60 % 60, seconds % 60, rest)
+
+
+LOGICAL_TYPES: dict[str, Callable[[Any], Any]] = {
+    "date": lambda days: datetime.date.fromordinal(FIRST_DAY + days),
+    "time-millis": lambda number: _time(number * 1000),
+    "time-micros": _time,
+    "timestamp-millis": lambda number: EPOCH_UTC + datetime.timedelta(milliseconds=number),
+    "timestamp-micros": lambda number: EPOCH_UTC + datetime.timedelta(microseconds=number),
+    "local-timestamp-millis": lambda number: EPOCH + datetime.timedelta(milliseconds=number),
+    "local-timestamp-micros": lambda number: EPOCH + datetime.timedelta(microseconds=number),
+    "uuid": lambda given: uuid.UUID(bytes=given) if isinstance(given, bytes) else uuid.UUID(given),
+}
+
+
+def _scalar(schema: AvroSchema) -> Convert:
+    return to_decimal(schema.scale) if schema.logical == "decimal" else LOGICAL_TYPES.get(schema.logical)
+
+
+OBJECTS = Shapes(_scalar)

@@ -48,9 +48,8 @@ class AvroColumns:
         if (schema is None) == (subject is None):
             raise ConfigError("AvroColumns needs either the schema of the column, or the subject that has it")
         schemas = Schemas.of(registry)
-        self._decoder = AvroDecoder(
-            schemas.avro_text(schemas.latest(subject) if subject is not None else schema), schemas.avro
-        )
+        given = schemas.latest(subject) if subject is not None else schema
+        self._decoder = AvroDecoder(schemas.avro_schema(given), schemas.avro)
 
     def decode(self, values: pyarrow.Array) -> Decoded:
         """Decode values into a column. Raises the errors of the registry's client."""

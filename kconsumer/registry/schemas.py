@@ -6,12 +6,11 @@ are: the next attempt may succeed.
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from kconsumer.errors import ConfigError
+from kconsumer.formats.avro_schemas import AvroSchema, parse
 from kconsumer.formats.framing import SchemaId, UnknownSchemaError, id_hint
 from kconsumer.registry.clients import client_of
 
@@ -19,7 +18,6 @@ __all__ = ["Schemas"]
 
 NOT_FOUND = 404
 SERIALIZED = "serialized"  # the format of Protocol Buffers schemas in which they are descriptors
-PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 
 
 class Schemas:
@@ -34,7 +32,7 @@ class Schemas:
         if self.client is not registry and callable(close):  # else the application closes its client
             weakref.finalize(self, close)
         self._schemas: dict[SchemaId, Any] = {}
-        self._avro: dict[SchemaId, str] = {}
+        self._avro: dict[SchemaId, AvroSchema] = {}
 
     @classmethod
     def of(cls, registry: Any) -> Schemas:
@@ -76,35 +74,24 @@ class Schemas:
         add(schema)
         return list(found.items())
 
-    def avro(self, key: SchemaId) -> str:
-        """Returns the Avro schema with an id as JSON text, with its references in place."""
-        text = self._avro.get(key)
-        if text is None:
-            text = self._avro[key] = self.avro_text(self.get(key))
-        return text
+    def avro(self, key: SchemaId) -> AvroSchema:
+        """Returns the Avro schema with an id."""
+        found = self._avro.get(key)
+        if found is None:
+            found = self._avro[key] = self.avro_schema(self.get(key))
+        return found
 
-    def avro_text(self, schema: Any) -> str:
-        """Returns an Avro schema as JSON text, with its references in place.
+    def avro_schema(self, schema: Any) -> AvroSchema:
+        """Returns an Avro schema, parsed together with those that it refers to.
 
         `schema` is JSON text, parsed JSON, or a `Schema` of confluent-kafka.
         """
-        if isinstance(schema, (dict, list)):
-            return json.dumps(schema)
-        if not isinstance(schema, str):
-            kind = schema.schema_type or "AVRO"
-            if kind != "AVRO":
-                raise UnknownSchemaError(f"the schema in the registry is of the type {kind}, not Avro")
-            referred = self.references(schema)
-            if referred:
-                return _in_place(schema.schema_str, [other.schema_str for _, other in referred])
-            schema = schema.schema_str
-        try:
-            json.loads(schema)
-        except ValueError as error:
-            if schema in PRIMITIVES:  # a registry may return the name of a primitive type without quotation marks
-                return json.dumps(schema)
-            raise ConfigError(f"an Avro schema must be JSON: {error}") from None
-        return str(schema)
+        if isinstance(schema, (str, dict, list)):
+            return parse(schema)
+        kind = schema.schema_type or "AVRO"
+        if kind != "AVRO":
+            raise UnknownSchemaError(f"the schema in the registry is of the type {kind}, not Avro")
+        return parse(schema.schema_str, [other.schema_str for _, other in self.references(schema)])
 
 
 def _requested(what: str, request: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -114,42 +101,3 @@ def _requested(what: str, request: Callable[..., Any], *arguments: Any, **option
         if getattr(error, "http_status_code", None) == NOT_FOUND:
             raise UnknownSchemaError(f"the registry has no {what}: {error}") from error
         raise
-
-
-def _in_place(text: str, referred: list[str]) -> str:
-    """Returns an Avro schema with the definitions of `referred` where their names are used first."""
-    definitions: dict[str, Any] = {}
-    for other in referred:
-        definition = json.loads(other)
-        definitions[_full_name(definition, "")] = definition
-    return json.dumps(_defined(json.loads(text), "", definitions))
-
-
-def _full_name(definition: dict[str, Any], namespace: str) -> str:
-    name = str(definition["name"])
-    space = definition.get("namespace", namespace)
-    return name if "." in name or not space else f"{space}.{name}"
-
-
-def _defined(schema: Any, namespace: str, left: dict[str, Any]) -> Any:
-    """Returns a schema with the definitions of `left` in place of their names, each once. Empties `left`."""
-    if isinstance(schema, str):
-        name = schema if "." in schema or not namespace else f"{namespace}.{schema}"
-        definition = left.pop(name, None) or left.pop(schema, None)
-        if definition is None:
-            return schema
-        # A definition without a namespace must not take the one that surrounds it.
-        return _defined({"namespace": name.rpartition(".")[0], **definition}, "", left)
-    if isinstance(schema, list):
-        return [_defined(part, namespace, left) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "name" in schema:
-        namespace = _full_name(schema, namespace).rpartition(".")[0]
-    found = dict(schema)
-    for key in ("type", "items", "values"):
-        if key in found:
-            found[key] = _defined(found[key], namespace, left)
-    if "fields" in found:
-        found["fields"] = [{**field, "type": _defined(field["type"], namespace, left)} for field in found["fields"]]
-    return found

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from kconsumer.errors import ConfigError
 from kconsumer.formats import avro_columns, json_columns, protobuf_columns
+from kconsumer.formats.avro_schemas import parse
 from kconsumer.formats.column_types import SparkType, parse_type
 from kconsumer.formats.decoders import ConfluentDecoder, Decoder, TextDecoder
 from kconsumer.registry import Schemas
@@ -63,11 +64,11 @@ def _json(given: ValueFormat) -> Decoder:
 
 
 def _avro(given: ValueFormat) -> Decoder:
-    return avro_columns.AvroDecoder(given.schema, Schemas(given.registry).avro if given.registry else None)
+    return avro_columns.AvroDecoder(parse(given.schema), Schemas(given.registry).avro if given.registry else None)
 
 
 def _read_avro(schema: str, message: str) -> tuple[SparkType, str]:
-    return avro_columns.type_of(schema), schema
+    return avro_columns.type_of(parse(schema)), schema
 
 
 def _read_protobuf(schema: str, message: str) -> tuple[SparkType, str]:

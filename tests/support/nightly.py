@@ -19,6 +19,7 @@ NIGHTLY: dict[str, str] = {
     "unit/state/test_subscription_state_invariants",
     "integration/test_every_record.py": "records of every shape and codec: test_java_records and "
     "property/test_decode_vs_reference",
+    "integration/test_java_avro.py": "a value that differs from Java's: unit/registry/test_avro_resolution",
     "integration/test_java_sticky_random.py": "a result that is worse than Java's: test_java_assignors and the proofs "
     "of assignors/test_sticky_properties",
     "integration/test_broker_runner.py": "it tests the runner of brokers, which every real-broker test uses",

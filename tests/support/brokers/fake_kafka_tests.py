@@ -36,6 +36,7 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_java_assignors.py": JAVA,
     "test_java_names.py": JAVA,
     "test_java_records.py": JAVA,
+    "test_java_avro.py": JAVA,
     "test_java_sticky_random.py": JAVA,
     "test_java_wire.py": JAVA,
     "test_many_partitions.py": SIZE,

@@ -16,6 +16,7 @@ from kconsumer.arrow import RecordBatch
 from kconsumer.decode import decode_batches
 from kconsumer.errors import ConfigError, RecordDeserializationError
 from kconsumer.formats.avro_columns import AvroDecoder
+from kconsumer.formats.avro_schemas import parse
 from kconsumer.formats.decoders import TextDecoder
 from kconsumer.registry import AvroColumns, JsonColumns, ProtobufColumns, Schemas, decode
 from kconsumer.testing.batches import Rec, build_batch
@@ -58,7 +59,7 @@ def test_the_type_does_not_depend_on_the_rows(client: Any) -> None:
     values.avro(client, values.NEW, {"number": 2})
     column = AvroColumns(client, subject="orders-value")
     types = {decode(batch, value=column).schema.field("value").type for batch in (batch_of(), batch_of(None))}
-    assert {AvroDecoder(values.NEW).type.arrow()} == types
+    assert {AvroDecoder(parse(values.NEW)).type.arrow()} == types
 
 
 def test_avro_schemas_that_refer_to_others(client: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import io
-import json
 import uuid
 import zoneinfo
 from decimal import Decimal
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 
 from kconsumer.errors import ConfigError
 from kconsumer.formats.avro_columns import AvroDecoder, type_of
+from kconsumer.formats.avro_schemas import parse
 
 UTC = zoneinfo.ZoneInfo("UTC")
 
@@ -31,10 +31,10 @@ def encode(schema: Any, value: Any) -> bytes:
 
 def decode(schema: Any, values: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
     """Returns the rows and the invalid ones, and checks that the column is valid and has the expected type."""
-    text = json.dumps(schema)
-    column, bad = AvroDecoder(text).decode(pa.array(values, pa.binary()))
+    parsed = parse(schema)
+    column, bad = AvroDecoder(parsed).decode(pa.array(values, pa.binary()))
     column.validate(full=True)
-    assert (type_of(text).arrow(), len(values)) == (column.type, len(column))
+    assert (type_of(parsed).arrow(), len(values)) == (column.type, len(column))
     return column.to_pylist(), bad
 
 
@@ -86,7 +86,7 @@ MOMENT = datetime.datetime(2024, 1, 2, 3, 4, 5, 678000, UTC)
 )
 def test_each_type(kind: Any, simple: str, given_: Any, expected: Any) -> None:
     """Each type is decoded as `from_avro` does, alone and as a field; null is null."""
-    assert simple == type_of(json.dumps(kind)).simple
+    assert simple == type_of(parse(kind)).simple
     assert ([expected, None], {}) == decode(kind, [encode(kind, given_), None])
     record = {"type": "record", "name": "r", "namespace": "n", "fields": [{"name": "v", "type": kind}]}
     assert ([{"v": expected}], {}) == decode(record, [encode(record, {"v": given_})])
@@ -117,7 +117,7 @@ def test_names_of_types() -> None:
 def test_what_is_no_schema(text: str, words: str) -> None:
     """An invalid schema is refused with the reason."""
     with pytest.raises(ConfigError) as caught:
-        type_of(text)
+        type_of(parse(text))
     assert words in str(caught.value)
 
 
