@@ -1,6 +1,6 @@
 """Writes the pages, and parts of pages, that are generated from tables of the code.
 
-These are options.md, the options in spark.md, the keys in pipeline.md, design/state-machines.md, pages in reference/
+These are options.md, parts of spark.md, pipeline.md and testing.md, design/state-machines.md, pages in reference/
 (by reference_pages.py), the tables and programs in coming-from/ (by migration_tables.py), and the types of options in
 kconsumer/config/signature.py. The texts around the tables are here, too.
 
@@ -53,6 +53,7 @@ from kconsumer.spark.pipeline.settings import REQUIRED as KEY_REQUIRED
 from kconsumer.state.partition import TRANSITIONS as PARTITION
 from kconsumer.telemetry.state import PUSH_ACTIONS, SUBSCRIPTION_ACTIONS
 from kconsumer.telemetry.state import TRANSITIONS as TELEMETRY
+from kconsumer.testing.cluster.releases import NOT_MODELLED
 from kconsumer.types import OffsetReset
 
 HERE = Path(__file__).parent
@@ -440,6 +441,19 @@ def pipeline_page() -> str:
     return before + PIPELINE_BEGIN + "\n" + keys + "\n" + SPARK_END + after
 
 
+# --- testing.md ---
+
+TESTING_BEGIN = SPARK_BEGIN.replace("spark/options.py", "testing/cluster/releases.py")
+
+
+def testing_page() -> str:
+    """Return the page with the current table of what FakeCluster does not model."""
+    before, _, rest = (HERE / "testing.md").read_text(encoding="utf-8").partition(TESTING_BEGIN)
+    _, _, after = rest.partition(SPARK_END)
+    rows = [(subject, ", ".join(f"`{name}`" for name in found.values())) for subject, found in NOT_MODELLED.items()]
+    return before + TESTING_BEGIN + "\n" + table(("subject", "requests"), rows) + "\n" + SPARK_END + after
+
+
 # --- all of them ---
 
 
@@ -456,6 +470,7 @@ def main() -> int:
         HERE / "design" / "state-machines.md": machines_page(),
         HERE / "spark.md": spark_page(),
         HERE / "pipeline.md": pipeline_page(),
+        HERE / "testing.md": testing_page(),
         HERE.parent / "kconsumer" / "config" / "signature.py": signature_page(),
         **{HERE / "reference" / name: text for name, text in reference_pages(table).items()},
         **migration_tables.pages(table),

@@ -1,7 +1,7 @@
 """The APIs by which an administrator creates, changes and deletes topics. `kconsumer.testing` serves them.
 
-They are CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords, DescribeConfigs, IncrementalAlterConfigs and
-DescribeCluster.
+They are CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords, DescribeConfigs, IncrementalAlterConfigs,
+DescribeCluster and DescribeTopicPartitions.
 """
 
 from __future__ import annotations
@@ -327,4 +327,60 @@ DESCRIBE_CLUSTER = api(
     throttle=0,
     request=DescribeClusterRequest,
     response=DescribeClusterResponse,
+)
+
+# --- DescribeTopicPartitions --------------------------------------------------------------------------------
+# Returns topics in pages, with the replicas that are eligible to lead (KIP-966).
+
+
+class Cursor(Message):
+    topic_name: str = F(STRING)
+    partition_index: int = F(INT32)
+
+
+class DescribedTopicRequest(Message):
+    name: str = F(STRING)
+
+
+class DescribeTopicPartitionsRequest(Message):
+    topics: list[DescribedTopicRequest] = F(array(DescribedTopicRequest))
+    response_partition_limit: int = F(INT32, default=2000)
+    cursor: Cursor | None = F(Cursor, null="0+", default=None)
+
+
+class DescribedPartition(Message):
+    error_code: int = F(INT16)
+    partition_index: int = F(INT32)
+    leader_id: int = F(INT32)
+    leader_epoch: int = F(INT32, default=-1)
+    replica_nodes: list[int] = F(array(INT32))
+    isr_nodes: list[int] = F(array(INT32))
+    eligible_leader_replicas: list[int] | None = F(array(INT32), null="0+", default=None)
+    last_known_elr: list[int] | None = F(array(INT32), null="0+", default=None)
+    offline_replicas: list[int] = F(array(INT32))
+
+
+class DescribedTopic(Message):
+    error_code: int = F(INT16)
+    name: str | None = F(STRING, null="0+")
+    topic_id: bytes = F(UUID)
+    is_internal: bool = F(BOOL)
+    partitions: list[DescribedPartition] = F(array(DescribedPartition))
+    topic_authorized_operations: int = F(INT32, default=NO_AUTHORIZED_OPERATIONS)
+
+
+class DescribeTopicPartitionsResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    topics: list[DescribedTopic] = F(array(DescribedTopic))
+    next_cursor: Cursor | None = F(Cursor, null="0+", default=None)
+
+
+DESCRIBE_TOPIC_PARTITIONS = api(
+    "DescribeTopicPartitions",
+    key=75,
+    versions="0",
+    flexible=0,
+    throttle=0,
+    request=DescribeTopicPartitionsRequest,
+    response=DescribeTopicPartitionsResponse,
 )

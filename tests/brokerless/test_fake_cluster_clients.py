@@ -6,11 +6,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from kconsumer.testing import FakeCluster
 
@@ -112,6 +123,61 @@ def test_administration_by_librdkafka(cluster: FakeCluster) -> None:
     for result in admin.delete_topics(["new"]).values():
         assert result.result(DEADLINE_S) is None
     assert "new" not in admin.list_topics(timeout=DEADLINE_S).topics
+
+
+def test_acls_by_librdkafka() -> None:
+    """librdkafka creates, describes and deletes ACLs; they apply, and READ does not show the settings of a topic."""
+    users = {"admin": "s", "alice": "s"}
+    sasl = {"mechanism": "PLAIN", "users": users}
+    with FakeCluster(sasl=sasl, authorizer_class_name="x", super_users=("User:admin",)) as cluster:
+        cluster.create_topic("t")
+        admin, alice = (AdminClient(login(cluster, user)) for user in users)
+        rules = {"principal": "User:alice", "host": "*", "permission_type": AclPermissionType.ALLOW}
+        binding = AclBinding(ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, operation=AclOperation.READ, **rules)
+        everything = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        assert [None] == [found.result(DEADLINE_S) for found in admin.create_acls([binding]).values()]
+        assert [binding] == admin.describe_acls(everything).result(DEADLINE_S)
+        assert ["t"] == list(alice.list_topics(timeout=DEADLINE_S).topics)
+        for found in alice.describe_configs([ConfigResource(ResourceType.TOPIC, "t")]).values():
+            with pytest.raises(confluent_kafka.KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+                found.result(DEADLINE_S)
+        assert [[binding]] == [found.result(DEADLINE_S) for found in admin.delete_acls([everything]).values()]
+        assert [] == admin.describe_acls(everything).result(DEADLINE_S)
+
+
+def login(cluster: FakeCluster, user: str) -> dict[str, str]:
+    """Returns the options of a client that authenticates by PLAIN."""
+    return {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": "s",
+    }
+
+
+def test_librdkafka_members_of_both_protocols() -> None:
+    """A member of the classic protocol joins a group of the consumer protocol, and both get partitions."""
+    with FakeCluster(group_consumer_heartbeat_interval_ms=200) as cluster:
+        cluster.create_topic("t", 4)
+        options = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"}
+        classic = {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 200}
+        members = [confluent_kafka.Consumer({**options, **own}) for own in ({"group.protocol": "consumer"}, classic)]
+
+        def assigned(count: int) -> bool:
+            for member in members[:count]:
+                member.poll(0.05)
+            return sorted(len(member.assignment()) for member in members[:count]) == [4 // count] * count
+
+        try:
+            for count, member in enumerate(members, start=1):
+                member.subscribe(["t"])
+                until(partial(assigned, count))
+        finally:
+            for member in members:
+                member.close()
 
 
 # The import of kafka-python, and some of its calls, use what Python 3.11 and later deprecate.

@@ -1,8 +1,8 @@
 """Access control lists: who may do what with which resource, by the rules of Kafka's StandardAuthorizer.
 
-Until the first ACL is added, everything is allowed. Afterwards, an operation is allowed if an ACL allows it and no ACL
-denies it. If no ACL names a resource, every operation on this resource is denied, unless
-`allow.everyone.if.no.acl.found` is true.
+Until the first ACL is added, everything is allowed, unless `authorizer.class.name` is set. Afterwards, an operation is
+allowed if an ACL allows it and no ACL denies it. If no ACL names a resource, every operation on this resource is
+denied, unless `allow.everyone.if.no.acl.found` is true. Super users may do everything.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 ALL, ANY_USER, ANY_NAME = "ALL", "User:*", "*"
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = "topic", "group", "cluster", "transactional_id"
 CLUSTER_NAME = "kafka-cluster"
+CLIENT_HOST = "127.0.0.1"  # of all clients
 #: An operation -> the operations whose allow also allows it.
 IMPLIED_BY = {
     "DESCRIBE": {"READ", "WRITE", "DELETE", "ALTER"},
@@ -55,6 +56,7 @@ class Acl:
     name: str = ANY_NAME  # of the resource; "*" is every name
     prefixed: bool = False  # True: all resources whose name begins with `name`
     allow: bool = True  # False: deny
+    host: str = "*"  # the address of the clients; "*" is every address
 
     def concerns(self, resource_type: str, name: str) -> bool:
         """Returns whether the entry's resource type and name (or prefix) match a resource."""
@@ -69,7 +71,8 @@ class Acl:
         ALTER_CONFIGS also allows DESCRIBE_CONFIGS. An entry that denies an operation denies only this operation.
         """
         implied = IMPLIED_BY.get(operation, set()) if self.allow else set()
-        return self.principal in (ANY_USER, principal) and self.operation in {ALL, operation, *implied}
+        concerned = self.principal in (ANY_USER, principal) and self.host in (ANY_NAME, CLIENT_HOST)
+        return concerned and self.operation in {ALL, operation, *implied}
 
 
 class Acls:
@@ -78,7 +81,11 @@ class Acls:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._rows: dict[Acl, None] = {}
-        self.enabled = False  # False: everything is allowed
+        self.enabled = bool(cluster.settings.authorizer_class_name)  # False: everything is allowed
+
+    def rows(self) -> list[Acl]:
+        """Returns all entries."""
+        return list(self._rows)
 
     def add(self, acl: Acl) -> None:
         """Add an entry. Adding the first entry enables the checks; until then, everything is allowed."""
@@ -91,7 +98,7 @@ class Acls:
 
     def allows(self, principal: str, operation: str, resource_type: str, name: str) -> bool:
         """Returns whether a principal may perform an operation on a resource. Returns True until the first `add`."""
-        if not self.enabled:
+        if not self.enabled or principal in self._cluster.settings.super_users:
             return True
         rows = [acl for acl in self._rows if acl.concerns(resource_type, name)]
         if not rows:

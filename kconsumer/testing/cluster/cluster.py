@@ -15,6 +15,7 @@ from typing import Literal
 
 from kconsumer.schema.dsl import Api, Versions
 from kconsumer.testing.cluster import releases
+from kconsumer.testing.cluster.acl_requests import AclRequests
 from kconsumer.testing.cluster.acls import Acls
 from kconsumer.testing.cluster.authorizer import Authorizer
 from kconsumer.testing.cluster.broker import Broker
@@ -41,6 +42,7 @@ from kconsumer.testing.cluster.telemetry import TELEMETRY_APIS, Telemetry
 from kconsumer.testing.cluster.timers import Timers
 from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition, Topic
 from kconsumer.testing.cluster.topic_admin import TopicAdmin
+from kconsumer.testing.cluster.transaction_queries import TransactionQueries
 from kconsumer.testing.cluster.transaction_requests import TransactionRequests
 from kconsumer.testing.cluster.transactions import Transactions
 
@@ -116,6 +118,8 @@ class Cluster:
         self.transactions = Transactions(self)
         self._handlers: dict[Api, Handler] = {}
         for component in (
+            AclRequests(self),
+            TransactionQueries(self),
             self.configs,
             self.fetch,
             self.groups,

@@ -26,9 +26,13 @@ REQUEST_FIELDS = {
     ("AddPartitionsToTxn", "results_by_topic_v3_and_below"): "v3_and_below_topics",
     ("ConsumerGroupDescribe", "groups"): "group_ids",
     ("CreatePartitions", "results"): "topics",
+    ("CreateAcls", "results"): "creations",
+    ("DeleteAcls", "filter_results"): "filters",
     ("DeleteGroups", "results"): "groups_names",
     ("DeleteTopics", "responses"): "topics",  # up to v5: `topic_names`
     ("DescribeConfigs", "results"): "resources",
+    ("DescribeProducers", "partitions"): "partition_indexes",
+    ("DescribeTransactions", "transaction_states"): "transactional_ids",
     ("Fetch", "partition_index"): "partition",
     ("Fetch", "responses"): "topics",
     ("FindCoordinator", "coordinators"): "coordinator_keys",

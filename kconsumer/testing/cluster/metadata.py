@@ -1,4 +1,4 @@
-"""Handles the requests that a client sends first: ApiVersions, Metadata, DescribeCluster and FindCoordinator."""
+"""Handles ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions and FindCoordinator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,16 @@ from kconsumer.schema.metadata import (
     SupportedFeatureKey,
 )
 from kconsumer.schema.produce import PRODUCE
-from kconsumer.schema.topics import DESCRIBE_CLUSTER, DescribeClusterBroker, DescribeClusterResponse
+from kconsumer.schema.topics import (
+    DESCRIBE_CLUSTER,
+    DESCRIBE_TOPIC_PARTITIONS,
+    Cursor,
+    DescribeClusterBroker,
+    DescribeClusterResponse,
+    DescribedPartition,
+    DescribedTopic,
+    DescribeTopicPartitionsResponse,
+)
 from kconsumer.testing.cluster.acls import CLUSTER, CLUSTER_NAME, TOPIC
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.releases import MIN_LEVELS, features_of, is_at_least
@@ -37,6 +46,7 @@ LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # names and versions of client software
 SOFTWARE_FROM, EXPECTED_BROKER_FROM = 3, 5  # versions of ApiVersions
 TOPIC_IDS_FROM = 12  # version of Metadata
+MAX_DESCRIBED_PARTITIONS = 2000  # max.request.partition.size.limit
 BROKERS, CONTROLLERS = 1, 2  # endpoint types of DescribeCluster
 GROUP, TRANSACTION, SHARE = 0, 1, 2  # key types of FindCoordinator
 COORDINATORS_FROM, SHARE_FROM = 4, 6  # versions of FindCoordinator
@@ -51,7 +61,7 @@ def legal_name(name: str) -> bool:
 
 
 class MetadataHandlers:
-    """Handles ApiVersions, Metadata, DescribeCluster and FindCoordinator."""
+    """Handles the requests by which clients find brokers, topics and coordinators."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -61,6 +71,7 @@ class MetadataHandlers:
         return {
             API_VERSIONS: self._api_versions,
             DESCRIBE_CLUSTER: self._describe_cluster,
+            DESCRIBE_TOPIC_PARTITIONS: self._describe_topic_partitions,
             FIND_COORDINATOR: self._find_coordinator,
             METADATA: self._metadata,
         }
@@ -197,6 +208,50 @@ class MetadataHandlers:
                 request, request.message.include_cluster_authorized_operations
             ),
         )
+
+    # --- DescribeTopicPartitions ---
+
+    def _describe_topic_partitions(self, request: Request, _: float) -> DescribeTopicPartitionsResponse:
+        """Returns the requested topics, or all, in the order of their names, from the cursor up to the limit."""
+        message = request.message
+        names = sorted({row.name for row in message.topics} or self._cluster.topics)
+        left = min(message.response_partition_limit, MAX_DESCRIBED_PARTITIONS)
+        response = DescribeTopicPartitionsResponse()
+        first = 0
+        if message.cursor is not None:
+            names = [name for name in names if name >= message.cursor.topic_name]
+            first = message.cursor.partition_index if names[:1] == [message.cursor.topic_name] else 0
+        for name in names:
+            if not self._cluster.authorizer.allowed(request, "DESCRIBE", TOPIC, name):
+                if message.topics:
+                    response.topics.append(DescribedTopic(name=name, error_code=Errors.TOPIC_AUTHORIZATION_FAILED))
+                continue
+            if left <= 0:
+                response.next_cursor = Cursor(topic_name=name, partition_index=0)
+                break
+            row = self._described_topic(name)
+            rows = row.partitions
+            row.partitions, first = rows[first : first + left], 0
+            row.topic_authorized_operations = self._operations(request, TOPIC, name)
+            response.topics.append(row)
+            left -= len(row.partitions)
+            done = row.partitions[-1].partition_index + 1 if row.partitions else 0
+            if done < len(rows):
+                response.next_cursor = Cursor(topic_name=name, partition_index=done)
+                break
+        return response
+
+    def _described_topic(self, name: str) -> DescribedTopic:
+        topic = self._cluster.topics.get(name)
+        if topic is None:
+            known = Errors.UNKNOWN_TOPIC_OR_PARTITION if legal_name(name) else Errors.INVALID_TOPIC_EXCEPTION
+            return DescribedTopic(name=name, error_code=known)
+        rows = []
+        for partition in topic.partitions:
+            known_row = self._partition_row(partition)
+            values = {field.name: getattr(known_row, field.name) for field in known_row.FIELDS}
+            rows.append(DescribedPartition(**values, eligible_leader_replicas=partition.elr, last_known_elr=[]))
+        return DescribedTopic(name=name, topic_id=topic.id, is_internal=topic.internal, partitions=rows)
 
     # --- FindCoordinator ---
 

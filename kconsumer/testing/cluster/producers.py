@@ -6,6 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from kconsumer._common.error_codes import Errors
+from kconsumer.schema.transaction_admin import ProducerState
 from kconsumer.testing.cluster.log import Log
 from kconsumer.testing.cluster.stored_batch import StoredBatch
 
@@ -28,6 +29,8 @@ class Producer:
 
     def __init__(self) -> None:
         self.epoch = -1
+        self.last_timestamp = -1
+        self.coordinator_epoch = -1  # 0 after a marker
         self.batches: deque[WrittenBatch] = deque(maxlen=REMEMBERED_BATCHES)  # of the present producer epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -68,6 +71,21 @@ class Producers:
         opened = batch.producer_id in self._log.transactions.open
         return Errors.INVALID_TXN_STATE if opened and not batch.transactional else Errors.NONE
 
+    def states(self) -> list[ProducerState]:
+        """Returns the rows of a DescribeProducers response."""
+        self._follow()
+        return [
+            ProducerState(
+                producer_id=producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.batches[-1].last_sequence if producer.batches else -1,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=self._log.transactions.open.get(producer_id, -1),
+            )
+            for producer_id, producer in self._producers.items()
+        ]
+
     def _follow(self) -> None:
         """Process the batches that were appended to the log since the last call.
 
@@ -89,8 +107,10 @@ class Producers:
         if batch.producer_id == NO_PRODUCER_ID:
             return
         producer = self._producers.setdefault(batch.producer_id, Producer())
+        producer.last_timestamp = batch.max_timestamp
         if batch.control:
             producer.set_epoch(max(producer.epoch, batch.producer_epoch))
+            producer.coordinator_epoch = 0
         else:
             producer.set_epoch(batch.producer_epoch)
             last = last_sequence(batch)

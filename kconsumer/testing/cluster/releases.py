@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from kconsumer.schema import APIS
+from kconsumer.schema.acls import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
 from kconsumer.schema.dsl import Api, Versions
 from kconsumer.schema.group_deletion import OFFSET_DELETE
 from kconsumer.schema.produce import PRODUCE
@@ -20,8 +21,10 @@ from kconsumer.schema.topics import (
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
+    DESCRIBE_TOPIC_PARTITIONS,
     INCREMENTAL_ALTER_CONFIGS,
 )
+from kconsumer.schema.transaction_admin import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 from kconsumer.schema.transactions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -46,6 +49,13 @@ OTHER_APIS = (
     INCREMENTAL_ALTER_CONFIGS,
     OFFSET_DELETE,
     DESCRIBE_CLUSTER,
+    DESCRIBE_TOPIC_PARTITIONS,
+    CREATE_ACLS,
+    DELETE_ACLS,
+    DESCRIBE_ACLS,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
 )
 
 RELEASES = (
@@ -108,6 +118,13 @@ HISTORY: dict[str, str] = {
     "IncrementalAlterConfigs": "2.3:0 2.4:0-1",
     "OffsetDelete": "2.4:0",
     "DescribeCluster": "2.8:0 3.7:0-1 4.0:0-2",
+    "DescribeTopicPartitions": "3.7:0",
+    "CreateAcls": "2.1:0-1 2.4:0-2 3.3:0-3 4.0:1-3",
+    "DeleteAcls": "2.1:0-1 2.4:0-2 3.3:0-3 4.0:1-3",
+    "DescribeAcls": "2.1:0-1 2.4:0-2 3.3:0-3 4.0:1-3",
+    "DescribeProducers": "2.8:0",
+    "DescribeTransactions": "3.0:0",
+    "ListTransactions": "3.0:0 3.8:0-1 4.1:0-2",
     "ConsumerGroupHeartbeat": "4.0:0-1",
     "ConsumerGroupDescribe": "4.0:0-1",
     "GetTelemetrySubscriptions": "3.7:0",
@@ -121,6 +138,46 @@ HISTORY: dict[str, str] = {
     "DeleteShareGroupOffsets": "4.2:0",
 }
 
+
+#: What brokers announce and the model does not, by subject. The broker closes the connection, as for an unknown API.
+NOT_MODELLED: dict[str, dict[int, str]] = {
+    "quotas of clients": {48: "DescribeClientQuotas", 49: "AlterClientQuotas"},
+    "SCRAM users": {50: "DescribeUserScramCredentials", 51: "AlterUserScramCredentials"},
+    "log directories": {34: "AlterReplicaLogDirs", 35: "DescribeLogDirs"},
+    "delegation tokens": {
+        38: "CreateDelegationToken",
+        39: "RenewDelegationToken",
+        40: "ExpireDelegationToken",
+        41: "DescribeDelegationToken",
+    },
+    "elections and reassignments": {
+        43: "ElectLeaders",
+        45: "AlterPartitionReassignments",
+        46: "ListPartitionReassignments",
+    },
+    "settings by the old request, and their resources": {33: "AlterConfigs", 74: "ListConfigResources"},
+    "groups of Kafka Streams": {
+        88: "StreamsGroupHeartbeat",
+        89: "StreamsGroupDescribe",
+        93: "StreamsGroupTopologyDescriptionUpdate",
+    },
+    "controllers, features and brokers": {
+        55: "DescribeQuorum",
+        57: "UpdateFeatures",
+        64: "UnregisterBroker",
+        80: "AddRaftVoter",
+        81: "RemoveRaftVoter",
+        94: "UnregisterController",
+    },
+    "requests between brokers": {
+        27: "WriteTxnMarkers",
+        83: "InitializeShareGroupState",
+        84: "ReadShareGroupState",
+        85: "WriteShareGroupState",
+        86: "DeleteShareGroupState",
+        87: "ReadShareGroupStateSummary",
+    },
+}
 
 #: The features that are enabled since a release, with their levels (KIP-584).
 FEATURES = {

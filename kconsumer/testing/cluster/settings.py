@@ -12,6 +12,7 @@ class Settings:
     """Broker settings. A field has the name of Kafka's property, with underscores in place of dots."""
 
     allow_everyone_if_no_acl_found: bool = False  # if there are ACLs at all
+    authorizer_class_name: str = ""  # not empty: only what an ACL allows is allowed, from the start
     auto_create_topics_enable: bool = False
     connection_failed_authentication_delay_ms: int = 100
     num_partitions: int = 1  # of topics that are created automatically
@@ -53,6 +54,7 @@ class Settings:
     log_retention_check_interval_ms: int = 300_000
     max_incremental_fetch_session_cache_slots: int = 1000
     metric_reporters: tuple[str, ...] = ()  # not empty: brokers receive the metrics of clients (KIP-714)
+    super_users: tuple[str, ...] = ()  # principals, such as "User:admin", that may do everything
     telemetry_max_bytes: int = 1 << 20
     fetch_max_bytes: int = 55 << 20
     message_max_bytes: int = (1 << 20) + 12

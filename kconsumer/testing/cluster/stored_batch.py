@@ -151,9 +151,9 @@ def place(batch: StoredBatch, base_offset: int, leader_epoch: int, append_time: 
 
 
 def recompressed(data: bytes, codec: int) -> bytes:
-    """Returns batches of format 2 with their records in another codec. Batches of other formats do not change."""
+    """Returns batches of format 2 with their records in another codec. Markers and other formats do not change."""
     return b"".join(
-        batch.data if batch.codec == codec or batch.magic != 2 else _recompressed(batch, codec)
+        batch.data if batch.codec == codec or batch.magic != 2 or batch.control else _recompressed(batch, codec)
         for batch in split_batches(data)
     )
 

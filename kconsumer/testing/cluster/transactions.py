@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.testing.batches import control_batch
+from kconsumer.testing.cluster.releases import is_at_least
 from kconsumer.testing.cluster.timers import Timer
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
 
@@ -71,6 +72,7 @@ class Transaction:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.groups: set[str] = set()
         self.second_version = False  # True if the last transaction ended by the rules of KIP-890
+        self.started_ms = -1  # the wall-clock time at which the last transaction began
         self.timer: Timer | None = None  # aborts the transaction when it takes too long
 
     def __repr__(self) -> str:
@@ -89,6 +91,10 @@ class Transactions:
     def get(self, transactional_id: str) -> Transaction | None:
         """Returns the state of a transactional id, or None if it is unknown."""
         return self._by_id.get(transactional_id)
+
+    def all(self) -> Iterable[Transaction]:
+        """Returns the states of all transactional ids."""
+        return self._by_id.values()
 
     def new_producer_id(self) -> int:
         """Returns a producer id that no other producer has."""
@@ -124,8 +130,13 @@ class Transactions:
         self._next_epoch(transaction, expected)
         transaction.timeout_ms = timeout_ms
         transaction.state = State.EMPTY
+        if self._is_new_release():
+            transaction.started_ms = -1
         transaction.second_version = False
         return transaction
+
+    def _is_new_release(self) -> bool:
+        return all(is_at_least(broker.release, "4.0") for broker in self._cluster.brokers.values())
 
     def _fence(self, transaction: Transaction, now: float) -> None:
         """Abort the open transaction with a new epoch, which no producer has. Always raises TransactionError.
@@ -224,6 +235,7 @@ class Transactions:
         if transaction.state is State.ONGOING:
             return
         transaction.state = State.ONGOING
+        transaction.started_ms = self._cluster.wall_ms(now)
         transaction.partitions, transaction.groups = {}, set()
         deadline = now + transaction.timeout_ms
         transaction.timer = self._cluster.timers.add(deadline, lambda at: self._time_out(transaction, at))

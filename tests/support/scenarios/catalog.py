@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from support.scenarios import admin as admin
 from support.scenarios import classic_groups as classic_groups
 from support.scenarios import commits as commits
 from support.scenarios import consumer_groups as consumer_groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from dataclasses import replace
 from typing import Protocol
 
 from kconsumer.testing.clock import VirtualClock
@@ -12,6 +13,7 @@ from kconsumer.testing.cluster.connection import Connection
 from kconsumer.testing.cluster.settings import Settings
 from support.fakes.cluster_client import advance
 
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 WALL_MS = 1_790_000_000_000  # years after the timestamps of records, as for a real broker
 
 #: The settings of the model that are those of the real test brokers (`support.brokers.kafka.broker_properties`).
@@ -63,9 +65,12 @@ class Peer(Protocol):
 class ModelPeer:
     """A cluster model with one broker, in virtual time."""
 
-    def __init__(self, release: str) -> None:
+    def __init__(self, release: str, *, authorizer: bool = False) -> None:
         self.clock = VirtualClock()
-        self.cluster = Cluster(release=release, settings=MODEL_SETTINGS, wall_offset_ms=WALL_MS)
+        settings = MODEL_SETTINGS
+        if authorizer:
+            settings = replace(settings, authorizer_class_name=AUTHORIZER, super_users=("User:ANONYMOUS",))
+        self.cluster = Cluster(release=release, settings=settings, wall_offset_ms=WALL_MS)
 
     def connect(self) -> Line:
         """Returns a new connection."""

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
 from support.scenarios.catalog import ALL
-from support.scenarios.peers import RealPeer
+from support.scenarios.peers import AUTHORIZER, RealPeer
 from support.scenarios.scenario import Scenario, warm_up
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = {"4.4": DEFAULT_VERSION, "3.9": OLD_VERSION}  # of Kafka, by release
+AUTHORIZED = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
 WORKERS = 12  # most of them wait
 
 
@@ -44,9 +45,19 @@ def of_release(release: str) -> list[Scenario]:
     return [scenario for scenario in ALL.values() if release in scenario.releases]
 
 
-def run_all(release: str, chosen: Iterable[Scenario], workers: int = WORKERS) -> dict[str, list[str]]:
-    """Start a broker and run scenarios against it, `workers` at a time. Returns the steps of each."""
-    with KafkaCluster(VERSIONS[release]) as cluster:
+def run_all(release: str, chosen: Collection[Scenario], workers: int = WORKERS) -> dict[str, list[str]]:
+    """Run scenarios against brokers that it starts, `workers` at a time. Returns the steps of each."""
+    found: dict[str, list[str]] = {}
+    for authorizer in (False, True):
+        of_broker = [scenario for scenario in chosen if scenario.authorizer == authorizer]
+        if of_broker:
+            found |= _run(release, of_broker, workers, AUTHORIZED if authorizer else {})
+    return found
+
+
+def _run(release: str, chosen: Iterable[Scenario], workers: int, properties: Mapping[str, str]) -> dict[str, list[str]]:
+    """Start a broker with some properties, and run scenarios against it. Returns the steps of each."""
+    with KafkaCluster(VERSIONS[release], properties=properties) as cluster:
         servers = cluster.bootstrap_servers
         first = RealPeer(servers)
         warm_up(first, release, 20)

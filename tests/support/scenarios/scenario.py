@@ -286,6 +286,7 @@ class Scenario:
     body: Callable[..., None]
     arguments: tuple[object, ...]
     releases: tuple[str, ...]
+    authorizer: bool = False  # True: the broker has one, and every client of the scenario is a super user
 
     def run(self, peer: Peer, release: str, prefix: str) -> list[str]:
         """Run it against a broker of a release. Returns the recorded steps."""
@@ -296,7 +297,7 @@ class Scenario:
 
 def run_on_the_model(scenario: Scenario, release: str) -> list[str]:
     """Run a scenario against a new cluster model. Returns the recorded steps."""
-    peer = ModelPeer(release)
+    peer = ModelPeer(release, authorizer=scenario.authorizer)
     warm_up(peer, release, 1)
     return scenario.run(peer, release, PREFIX)
 
@@ -310,6 +311,7 @@ def scenarios(
     versions: Iterable[int] | None = None,
     cases: Mapping[str, object] | Iterable[str] | None = None,
     releases: Iterable[str] = RELEASES,
+    authorizer: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Returns a decorator that adds scenarios: one for each version of `api` and each case.
 
@@ -327,7 +329,7 @@ def scenarios(
                 having = tuple(release for release in releases if _has(release, api, version))
                 assert name not in ALL, name
                 if having:
-                    ALL[name] = Scenario(name, body, arguments, having)
+                    ALL[name] = Scenario(name, body, arguments, having, authorizer)
         return body
 
     return add
