@@ -18,7 +18,7 @@ CORE := $(wildcard $(foreach kind,pyx pxd h,kconsumer/_core/*.$(kind) kconsumer/
 # Everything under tests/ that needs no broker and is not fast enough, or not often enough of interest, for `check`.
 # Tests with the mark `long` run every night (tests/support/nightly.py).
 # What takes long for one test comes first.
-SLOWER := $(wildcard tests/test_packaging.py tests/property tests/protocol tests/fuzz tests/brokerless tests/assignors)
+SLOWER := $(wildcard tests/test_packaging.py tests/property tests/fuzz tests/brokerless tests/assignors)
 PYTEST := $(BIN)/pytest
 WORKERS ?= auto
 # Tests of sockets and threads wait half of the time.

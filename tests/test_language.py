@@ -89,7 +89,6 @@ CLEAN = [
     "tests/integration",
     "tests/kerberos",
     "tests/property",
-    "tests/protocol",
     "tests/simulation",
     "tests/spark",
     "tests/support",

@@ -31,7 +31,6 @@ ONLY_CLASSIC = CHOSEN_VERSION == OLD_VERSION
 # Each takes half a minute to two minutes. The first ones start together, on a machine that is busy starting brokers;
 # chaos gives a group a limited time to come right, so it is not among them.
 LONGEST = (
-    "test_every_record.py",
     "test_who_serves.py",
     "test_mixed_groups.py",
     "test_chaos.py",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from contextlib import ExitStack
 
 import pytest
@@ -15,7 +13,6 @@ from support.members.members import (
     MemberProcess,
     Partition,
     assert_all_seen,
-    assert_one_owner_at_a_time,
     shared_out,
     wait_for,
 )
@@ -31,29 +28,6 @@ def test_one_three_two_members_under_load(kafka: Kafka, topic_name: str, assigno
     topic = kafka.create_topic(topic_name, PARTITIONS)
     chosen = settings(kafka, topic, [assignor])
     one_three_two(kafka, topic, chosen, keeps=assignor not in EAGER)
-
-
-@pytest.mark.parametrize("assignor", ["sticky", "cooperative-sticky"])
-def test_members_that_leave_in_the_middle_of_joins(kafka: Kafka, topic_name: str, assignor: str) -> None:
-    """Members join and leave at random moments, often during a rebalance. Each record is read exactly once."""
-    topic = kafka.create_topic(topic_name, PARTITIONS)
-    chosen = settings(kafka, topic, [assignor], heartbeat_interval_ms=1000)
-    rng = random.Random(5)
-    with ExitStack() as stack:
-        members: list[MemberProcess] = []
-        live: list[MemberProcess] = []
-        with load(kafka, topic):
-            for number in range(10):
-                members.append(stack.enter_context(MemberProcess(f"member {number}", chosen)))
-                live.append(members[-1])
-                time.sleep(rng.choice([0.05, 0.3, 0.8]))
-                if len(live) > 2:
-                    live.pop(rng.randrange(len(live))).stop()
-        ends = drained(kafka, topic, members)
-        for member in live:
-            member.stop()
-        assert_all_seen(members, ends, once=True)
-        assert_one_owner_at_a_time(members)
 
 
 def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: str) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, ShareConsumer
-from kconsumer.aio import AsyncConsumer
+from kconsumer import Consumer
 from kconsumer.telemetry.collector import telemetry_name
 from support.brokers.kafka_jars import DEFAULT_VERSION, kafka_jars, program
 from support.brokers.telemetry_recorder import Push, TelemetryKafka
@@ -147,43 +144,3 @@ def test_only_requested_metrics_are_pushed(broker: TelemetryKafka, topic_name: s
     before, *_, after = broker.pushes(topic_name)
     assert {prefix + "assigned.partitions"} == before.names()
     assert {prefix + "commit." + end for end in ("rate", "total", "latency.avg", "latency.max")} == after.names()
-
-
-def test_share_consumer(broker: TelemetryKafka, topic_name: str) -> None:
-    """A share consumer pushes its metrics, the last ones when it is closed."""
-    kafka = broker.kafka
-    kafka.create_topic(topic_name)
-    broker.subscribe(topic_name, "org.apache.kafka.consumer.share", INTERVAL_MS, topic_name)
-    with ShareConsumer(
-        topic_name, bootstrap_servers=kafka.bootstrap_servers, group_id=topic_name, client_id=topic_name
-    ) as consumer:
-        instance_id = consumer.client_instance_id()
-        deadline = time.monotonic() + 30
-        while not broker.pushes(topic_name) and time.monotonic() < deadline:
-            consumer.poll(0.1)
-    pushes = broker.pushes(topic_name)
-    assert {(instance_id, topic_name)} == {(push.instance_id, push.resource["group_id"]) for push in pushes}
-    assert (False, True) == (pushes[0].terminating, pushes[-1].terminating)
-    assert any(name.startswith("org.apache.kafka.consumer.share.fetch.manager.") for name in pushes[-1].names())
-
-
-def test_async_consumer(broker: TelemetryKafka, topic_name: str) -> None:
-    """A consumer in an event loop pushes its metrics, the last ones when it is closed."""
-    kafka = broker.kafka
-    kafka.create_topic(topic_name)
-    broker.subscribe(topic_name, "org.apache.kafka.consumer", INTERVAL_MS, topic_name)
-
-    async def run() -> str:
-        async with AsyncConsumer(
-            topic_name, bootstrap_servers=kafka.bootstrap_servers, group_id=topic_name, client_id=topic_name
-        ) as consumer:
-            instance_id = await consumer.client_instance_id()
-            deadline = time.monotonic() + 30
-            while not broker.pushes(topic_name) and time.monotonic() < deadline:
-                await consumer.poll(0.1)
-            return instance_id
-
-    instance_id = asyncio.run(run())
-    pushes = broker.pushes(topic_name)
-    assert {instance_id} == {push.instance_id for push in pushes}
-    assert (False, True) == (pushes[0].terminating, pushes[-1].terminating)

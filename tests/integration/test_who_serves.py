@@ -155,45 +155,6 @@ def test_nearest_replica(cluster: KafkaCluster, partition: TopicPartition, engin
         assert node_metric(consumer, "incoming-byte-total", LEADER) < size
 
 
-def test_nearest_replica_dies(cluster: KafkaCluster, partition: TopicPartition, engine: dict[str, Any]) -> None:
-    """When the follower is killed, reading continues at the leader; when the follower is back, it continues there."""
-    with consumer_of(cluster, partition, client_rack=f"rack-{NEAR}", **engine) as consumer:
-        reader = Reader(cluster, consumer, partition)
-        reader.pass_on(1_000)
-        assert 0 == sum(entry.record_bytes for entry in fetches(cluster, LEADER, partition))
-        cluster.node(NEAR).kill()
-        try:
-            reader.pass_on(1_000)
-            wait_for_records_of(cluster, LEADER, partition)
-        finally:
-            cluster.node(NEAR).start()
-        wait_until(lambda: len(in_sync(cluster, partition)) == 3, 60, "all replicas in sync")
-
-        def back() -> bool:
-            reader.pass_on(100)
-            return any(entry.record_bytes for entry in fetches(cluster, NEAR, partition))
-
-        wait_until(back, 30, "the follower to be preferred again")
-
-
-def test_leaders_move(cluster: KafkaCluster, partition: TopicPartition, engine: dict[str, Any]) -> None:
-    """While a leader is killed, restarted and elected again, each record is read once, in order."""
-    with consumer_of(cluster, partition, **engine) as consumer:
-        reader = Reader(cluster, consumer, partition)
-        reader.pass_on(1_000)
-        cluster.node(LEADER).kill()
-        try:
-            reader.pass_on(1_000)
-            assert cluster.leader_of(partition.topic) != LEADER
-        finally:
-            cluster.node(LEADER).start()
-        wait_until(lambda: len(in_sync(cluster, partition)) == 3, 60, "all replicas in sync")
-        reader.pass_on(1_000)
-        elect_preferred(cluster, partition)
-        reader.pass_on(1_000)
-        wait_for_records_of(cluster, LEADER, partition)
-
-
 def elect_preferred(cluster: KafkaCluster, tp: TopicPartition) -> None:
     """Elect the first replica as leader."""
     cluster.admin.elect_leaders(ElectionType.PREFERRED, [ElectedPartition(tp.topic, tp.partition)]).result(30)

@@ -14,18 +14,12 @@ NIGHTLY: dict[str, str] = {
     # Real brokers. `make test` has each kind of failure of a broker once, and all rules of groups in virtual time.
     "integration/test_chaos.py": "a rule of groups under faults, at random: simulation/test_scenarios; brokers that "
     "die: test_failover",
-    "integration/test_share_chaos.py": "a rule of share groups under faults, at random: simulation/test_share_groups",
     "integration/test_many_partitions.py": "thousands of partitions: test_fetch_sessions; counts of positions: "
     "unit/state/test_subscription_state_invariants",
-    "integration/test_every_record.py": "records of every shape and codec: test_java_records and "
-    "property/test_decode_vs_reference",
     "integration/test_java_avro.py": "a value that differs from Java's: unit/registry/test_avro_resolution",
     "integration/test_java_sticky_random.py": "a result that is worse than Java's: test_java_assignors and the proofs "
     "of assignors/test_sticky_properties",
     "integration/test_broker_runner.py": "it tests the runner of brokers, which every real-broker test uses",
-    "integration/test_who_serves.py::test_leaders_move": "a leader that moves: test_failover",
-    "integration/test_who_serves.py::test_nearest_replica_dies": "a follower that fails: "
-    "brokerless/test_read_replicas and unit/fetching/test_fetch_leaders",
     "integration/test_mixed_groups.py::test_classic_group[range": "the bytes of assignments: test_java_wire; groups "
     "with Java: cooperative-sticky",
     "integration/test_mixed_groups.py::test_classic_group[roundrobin": "as for range",
@@ -37,8 +31,6 @@ NIGHTLY: dict[str, str] = {
     "integration/test_mixed_groups.py::test_upgrade_to_the_consumer_protocol_and_back": "the same upgrade on the "
     "model: brokerless/test_fake_cluster_consumer_groups",
     "integration/test_parallel.py": "lost or repeated records of handlers: simulation/test_parallel_runs",
-    "integration/test_group_changes.py::test_members_that_leave_in_the_middle_of_joins": "rebalances without pause: "
-    "simulation/test_scenarios",
     "integration/test_sasl.py::test_a_delegation_token": "the marked user name: unit/net/test_sasl_mechanisms",
     "integration/test_sasl.py::test_a_login_where_none_is_wanted": "unit/net/test_sasl_authenticator",
     "integration/test_sasl.py::test_a_token_that_has_expired": "unit/net/test_sasl_tokens",
@@ -50,8 +42,6 @@ NIGHTLY: dict[str, str] = {
     "integration/test_truncation.py::test_committed_before": "the leader epoch of a commit: "
     "unit/offsets/test_initial_positions",
     "integration/test_truncation.py::test_the_old_leader_returns": "unit/offsets/test_truncation_random",
-    "integration/test_telemetry.py::test_async_consumer": "brokerless/test_telemetry",
-    "integration/test_telemetry.py::test_share_consumer": "brokerless/test_telemetry",
     # Spark. `make test` has each way to read (batch, stream, each policy) once, next to Spark's own source.
     "spark/test_pipeline.py": "unit/spark/test_spark_pipeline_*",
     "spark/test_pipeline_jdbc.py": "unit/spark/test_spark_pipeline_sinks",

@@ -22,7 +22,6 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_command_line.py::test_demo[Apache Kafka]": "starts a real broker itself",
     "test_consumer_protocol.py::test_member_removed_by_an_admin": ADMIN_REMOVAL,
     "test_docs.py::test_shell": LOG_FILES,
-    "test_every_record.py": SIZE,
     "test_exactly_once.py::test_results_in_postgres_across_kills": POSTGRES,
     "test_exactly_once.py::test_each_record_once_across_random_kills": "commits of killed producers are the broker's",
     "test_fake_cluster_java.py": JAVA,

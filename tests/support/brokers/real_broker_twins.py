@@ -42,7 +42,6 @@ REAL_BROKER_TWINS: dict[str, str] = {
     "test_exactly_once.py::test_only_the_present_member_commits[consumer-confluent_producer]": PRODUCERS,
     "test_failover.py::test_leader_and_coordinator_die_under_load[consumer]": FAILOVER,
     "test_group_changes.py::test_killed_member_is_replaced_from_its_commits": COORDINATOR,
-    "test_group_changes.py::test_members_that_leave_in_the_middle_of_joins[cooperative-sticky]": REBALANCE,
     "test_group_changes.py::test_one_three_two_members_under_load[range]": REBALANCE,
     "test_groups.py::test_an_empty_group_and_a_deleted_topic": TOPIC_IDS,
     "test_groups_altered.py": COORDINATOR,

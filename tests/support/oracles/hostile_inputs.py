@@ -36,7 +36,7 @@ from kconsumer.testing.batches import (
 )
 
 T = TypeVar("T")
-VECTORS = Path(__file__).parents[2] / "protocol" / "vectors"
+VECTORS = Path(__file__).with_name("vectors")  # of responses: API, version and frame in hexadecimal digits
 OLD_CODECS = tuple(name for name in CODECS if name != "zstd")
 BOMB_LIMIT = 1 << 16  # what a batch may decompress to while bombs are tried, so that they are quick to make and read
 
