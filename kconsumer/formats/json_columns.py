@@ -37,6 +37,7 @@ NO_FIELDS = [("", SparkType("string"))]  # for Arrow's parser, which returns no 
 NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "+INF": "inf"}
 NOT_FINITE |= {"-Infinity": "-inf", "-INF": "-inf"}
 INF = rb"[:,\[]\s*[-+]?Inf\s*[,}\]]"
+UNNAMEABLE = re.compile(r'["\\\x00-\x1f]')  # characters that a field's name must not have in msgspec
 INDEX = re.compile(r"at `\$\[(\d+)\]")  # of an element, in msgspec's message about an array
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 EXACT = Context(prec=2 * MAX_DIGITS, rounding=ROUND_HALF_UP)
@@ -204,14 +205,23 @@ class JsonDecoder:
 # --- msgspec's parser -------------------------------------------------------------------------------------------------
 
 
-def _matcher(kind: SparkType) -> Callable[[list[bytes]], list[bool]] | None:
-    """Returns a function that says of each value whether Arrow will probably parse it as a struct.
-
-    Returns None without msgspec.
-    """
+def _msgspec_for(kinds: list[SparkType], names: Sequence[str] = ()) -> Any:
+    """Returns msgspec. Returns None if it is not there, or does not allow a name: one of `names` or in `kinds`."""
     try:
         import msgspec
     except ImportError:
+        return None
+    inside = (name for kind in kinds for part in kind.walk() for name, _ in part.fields)
+    return None if any(UNNAMEABLE.search(name) for name in chain(names, inside)) else msgspec
+
+
+def _matcher(kind: SparkType) -> Callable[[list[bytes]], list[bool]] | None:
+    """Returns a function that says of each value whether Arrow will probably parse it as a struct.
+
+    Returns None if msgspec cannot be used.
+    """
+    msgspec = _msgspec_for([kind])
+    if msgspec is None:
         return None
     checked = _checked_type(kind, msgspec)
     decode = msgspec.json.Decoder(checked).decode
@@ -261,9 +271,8 @@ def _fields_decoder(fields: list[tuple[str, SparkType]]) -> Callable[[bytes], li
 
     Returns None without msgspec, which decodes maps of plain values, and cuts out the text of other fields, for Python.
     """
-    try:
-        import msgspec
-    except ImportError:
+    msgspec = _msgspec_for([kind for _, kind in fields], [name for name, _ in fields])
+    if msgspec is None:
         return None
     names = [f"field{at}" for at in range(len(fields))]
     types = [_checked_type(kind, msgspec) if _is_plain(kind) else msgspec.Raw for _, kind in fields]

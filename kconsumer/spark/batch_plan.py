@@ -109,7 +109,8 @@ def _narrow(
     bound = _bind(admin, unbound)
     start = {tp: max(first, constraints.start) for tp, (first, _) in bound.items()}
     end = {tp: last if constraints.end is None else min(last, constraints.end) for tp, (_, last) in bound.items()}
-    if constraints.from_ms is not None:
+    # Records without a timestamp have -1, and brokers do not find them by time.
+    if constraints.from_ms is not None and constraints.from_ms >= 0:
         found = admin.first_at(bound, constraints.from_ms)
         # Nothing is read from a partition without a record of that time or later.
         start = {tp: max(at, found.get(tp, end[tp])) for tp, at in start.items()}

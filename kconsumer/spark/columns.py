@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kconsumer.errors import KafkaError
 from kconsumer.formats.decoders import Decoded, Decoder
 from kconsumer.formats.header_ids import decode_column
 from kconsumer.spark.schema import VALUE_BYTES, VALUE_ERROR, Projection
@@ -15,7 +16,15 @@ from kconsumer.spark.schema import VALUE_BYTES, VALUE_ERROR, Projection
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Converter", "as_map", "decode"]
+__all__ = ["BadTimestampError", "Converter", "as_map", "decode"]
+
+
+class BadTimestampError(KafkaError):
+    """A timestamp cannot be represented by Spark, and onBadTimestamp is `fail`."""
+
+    def __init__(self, offset: int | None) -> None:
+        super().__init__(f"the timestamp at offset {offset} cannot be represented")
+        self.offset = offset  # None if the columns do not contain it
 
 
 class Converter:
@@ -25,6 +34,7 @@ class Converter:
         self._schema, self._headers_map = projection.arrow_schema(), projection.headers_map
         self._decoders = projection.decoders()
         self._keeps_errors = VALUE_ERROR in projection.columns
+        self._on_bad_timestamp = projection.on_bad_timestamp if "timestamp" in projection.columns else "clamp"
         self._value_decoder = self._decoders.pop("value", None) if self._keeps_errors else None
 
     @property
@@ -32,12 +42,19 @@ class Converter:
         """True if `convert` leaves rows out that cannot be decoded."""
         return bool(self._decoders)
 
+    @property
+    def needs_offset(self) -> bool:
+        """True if `convert` names the offsets of rows in errors."""
+        return self.can_fail or self._on_bad_timestamp == "fail"
+
     def convert(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[dict[str, Any]]]:
         """Returns the converted batch, and a dict for each row that cannot be decoded and is left out.
 
         The dict contains `offset`, the undecoded `key` and `value` (if the batch has these columns), the `column` that
-        cannot be decoded, and the `reason`.
+        cannot be decoded, and the `reason`. Raises BadTimestampError.
         """
+        if self._on_bad_timestamp != "clamp":
+            batch = _without_bad_timestamps(batch, self._on_bad_timestamp)
         names, bad = self._schema.names, list[dict[str, Any]]()
         if VALUE_BYTES in names:
             batch = batch.append_column(VALUE_BYTES, batch.column("value"))
@@ -48,6 +65,26 @@ class Converter:
         if batch.schema.names != names:
             batch = batch.select(names)
         return as_map(batch, self._schema) if self._headers_map and "headers" in names else batch, bad
+
+
+def _without_bad_timestamps(batch: pa.RecordBatch, action: str) -> pa.RecordBatch:
+    """Returns the batch with null in place of timestamps that are beyond 64 bits in microseconds.
+
+    Raises BadTimestampError in place of the first one if `action` is `fail`. The decoder has replaced such timestamps
+    by the largest or smallest number, which is no number of milliseconds.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    index = batch.schema.get_field_index("timestamp")
+    column = batch.column(index)
+    bad = pc.is_in(column.view(pa.int64()), pa.array([(1 << 63) - 1, -(1 << 63)]))
+    if not bad.true_count:
+        return batch
+    if action == "fail":
+        offsets = batch.column("offset") if "offset" in batch.schema.names else None
+        raise BadTimestampError(offsets and offsets[bad.index(True).as_py()].as_py())
+    return batch.set_column(index, batch.schema.field(index), pc.if_else(bad, None, column))
 
 
 def with_errors(batch: pa.RecordBatch, decoder: Decoder | None) -> pa.RecordBatch:

@@ -1,7 +1,8 @@
 """Writes dead letters to files, one JSON object per line. They describe records that could not be read.
 
 The path of a file contains the names of the query and the micro-batch, and the range of offsets. So a task that runs
-again replaces its file. A file is renamed to its path when it is complete. `executor.py` decides which records become
+again replaces its file, also if the range is another one or has no dead letters any more. A file is renamed to its path
+when it is complete. `executor.py` decides which records become
 dead letters.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -17,6 +19,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from kconsumer.errors import ConfigError
+from kconsumer.spark.offsets import LATEST
 from kconsumer.spark.planning import OffsetRange
 
 __all__ = ["DeadLetter", "encoded", "folder", "write"]
@@ -57,11 +60,16 @@ def folder(path: str) -> Path:
 def write(root: Path, run: tuple[str, ...], task: OffsetRange, found: Iterable[DeadLetter]) -> Path | None:
     """Write the dead letters of the range `task` to one file. Returns its path, or None if there are no dead letters.
 
-    `run` contains the names of the query and the micro-batch, which become folders below `root`.
+    `run` contains the names of the query and the micro-batch, which become folders below `root`. Deletes the files of
+    earlier attempts to read offsets of this range: the ranges of one attempt do not overlap.
     """
     lines = [json.dumps(asdict(letter)) + "\n" for letter in found]
     target = root.joinpath(*run, f"{quote(task.topic, safe='')}-{task.partition}-{task.start}-{task.end}.jsonl")
+    for path in target.parent.glob(f"{quote(task.topic, safe='')}-{task.partition}-*.jsonl"):
+        if path != target and _overlaps(path, task):
+            path.unlink(missing_ok=True)
     if not lines:
+        target.unlink(missing_ok=True)
         return None
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, part = tempfile.mkstemp(dir=target.parent, prefix=".part-")
@@ -70,3 +78,12 @@ def write(root: Path, run: tuple[str, ...], task: OffsetRange, found: Iterable[D
     os.chmod(part, 0o644)
     os.replace(part, target)
     return target
+
+
+def _overlaps(path: Path, task: OffsetRange) -> bool:
+    """Returns whether a file is for a range of the same partition that has offsets in common with `task`."""
+    found = re.fullmatch(r"-(-?\d+)-(-?\d+)", path.stem.removeprefix(f"{quote(task.topic, safe='')}-{task.partition}"))
+    if found is None:  # another topic
+        return False
+    start, end = int(found[1]), int(found[2])
+    return (end > task.start or end == LATEST) and (task.end > start or task.end == LATEST)

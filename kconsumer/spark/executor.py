@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kconsumer.errors import BatchTooLargeError, CorruptRecordError, KafkaError, OffsetOutOfRangeError, TimeoutError
 from kconsumer.ranges import EARLIEST, LATEST, RangeClient, RangeReader, borrow
 from kconsumer.spark import dead_letters, offsets
-from kconsumer.spark.columns import Converter
+from kconsumer.spark.columns import BadTimestampError, Converter
 from kconsumer.spark.dead_letters import DeadLetter
 from kconsumer.spark.loss import LossPolicy
 from kconsumer.spark.options import SourceConfig
@@ -89,7 +89,7 @@ class Scan:
         Records that are corrupt or cannot be decoded are skipped, or raise CorruptRecordError if `onCorrupt` is `fail`.
         """
         names = self._projection.record_columns
-        columns = [*names, *(["offset"] if self._converter.can_fail and "offset" not in names else [])]
+        columns = [*names, *(["offset"] if self._converter.needs_offset and "offset" not in names else [])]
         start: int = self._task.start
         end: int = self._task.end
         while True:
@@ -146,7 +146,14 @@ class Scan:
     # --- records that cannot be decoded ----------------------------------------------------------------------------
 
     def _convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        converted, bad = self._converter.convert(batch)
+        try:
+            converted, bad = self._converter.convert(batch)
+        except BadTimestampError as error:
+            tp, at = self._task.topic_partition, error.offset
+            raise KafkaError(
+                f"[KAFKA_MALFORMED_RECORD_TIMESTAMP] the timestamp of the record at offset {at} of {tp.topic} partition"
+                f" {tp.partition} is beyond the range of Spark's timestamps; set onBadTimestamp to clamp or null"
+            ) from None
         for row in bad:
             self._undecodable(row)
         return converted

@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["Constraints", "push"]
 
-NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")  # columns that are never null
+NEVER_NULL = ("topic", "partition", "offset", "timestampType")  # columns that are never null
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ def _apply(known: Constraints, item: Any) -> tuple[Constraints, bool]:
     name, column, operand = _read(item)
     if name == "IsNotNull":
         return known, column in NEVER_NULL
-    if name not in TESTS or operand is None:
-        return known, False
+    if name not in TESTS or operand is None or (name in ("In", "NotIn") and None in operand):
+        return known, False  # a comparison with null is null, which Spark handles
     if column in ("topic", "partition"):
         if column == "partition" and name in STRINGS:
             return known, False
@@ -108,15 +108,15 @@ def _offsets(known: Constraints, name: str, operand: Any) -> tuple[Constraints, 
     elif name == "In":
         if not operand:
             return _with(known, end=0), True
-        known = _with(known, start=max(known.start, min(operand)), end=_min(known.end, max(operand) + 1))
-        return known, len(set(operand)) == 1
+        known, _ = _offsets(known, "GreaterThanOrEqual", min(operand))
+        return _offsets(known, "LessThanOrEqual", max(operand))[0], len(set(operand)) == 1
     elif name in ("GreaterThan", "GreaterThanOrEqual"):
         low, high = operand + (name == "GreaterThan"), None
     elif name in ("LessThan", "LessThanOrEqual"):
         low, high = 0, operand + (name == "LessThanOrEqual")
     else:
         return known, False
-    return _with(known, start=max(known.start, low), end=_min(known.end, high)), True
+    return _with(known, start=max(known.start, low), end=_min(known.end, high and max(high, 0))), True
 
 
 def _times(known: Constraints, name: str, operand: datetime) -> Constraints:

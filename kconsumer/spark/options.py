@@ -203,6 +203,9 @@ ROWS = (
                  "What to do with a batch that fails its CRC or cannot be decoded, or a value that does not match its "
                  "valueFormat: fail, skip and count it, or also write it to deadLetterPath.",
                  True, "fail, skip, deadletter"),
+    SourceOption("onBadTimestamp", _one_of("fail", "clamp", "null"), "fail", "both",
+                 "What to do with a timestamp that Spark cannot represent, after the year 294247: fail, as Spark's own "
+                 "source does, use the last timestamp that Spark has, or null.", True, "fail, clamp, null"),
     SourceOption("deadLetterPath", _text, None, "both",
                  "Folder for dead letters, reachable by every executor.", True, "a path"),
     SourceOption("commitGroupId", _text, None, "stream",

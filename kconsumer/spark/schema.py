@@ -7,7 +7,7 @@ nullability of the first batch with its own schema, so the Arrow types must be e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.errors import ConfigError
@@ -48,6 +48,7 @@ class Projection:
     columns: tuple[str, ...]  # in the order of the rows
     value: ValueFormat = RAW  # the format of the column `value`
     headers_map: bool = False  # True: `headers` is a map instead of an array of structs
+    on_bad_timestamp: str = "fail"  # the option onBadTimestamp
 
     def type_of(self, column: str) -> str:
         """Returns the Spark type of a column, as Spark prints it."""
@@ -110,7 +111,9 @@ def default_projection(config: SourceConfig) -> Projection:
     chosen: Sequence[str] | None = config["columns"]
     if chosen is None:
         chosen = COLUMNS if config["includeHeaders"] or as_map else COLUMNS[:-1]
-    return Projection(tuple(_known(name) for name in chosen), value_format(config.values), as_map)
+    return Projection(
+        tuple(_known(name) for name in chosen), value_format(config.values), as_map, config["onBadTimestamp"]
+    )
 
 
 def project(config: SourceConfig, wanted: Sequence[tuple[str, str]]) -> Projection:
@@ -119,7 +122,7 @@ def project(config: SourceConfig, wanted: Sequence[tuple[str, str]]) -> Projecti
     Raises ConfigError if the source has no such column or another type for it.
     """
     base = default_projection(config)
-    found = Projection(tuple(_known(name) for name, _ in wanted), base.value, base.headers_map)
+    found = replace(base, columns=tuple(_known(name) for name, _ in wanted))
     if not wanted:
         raise ConfigError(f"the schema has no columns; the source has {', '.join(TYPES)}")
     for name, kind in wanted:

@@ -15,7 +15,7 @@ from kconsumer.errors import BatchTooLargeError, CorruptRecordError, OffsetOutOf
 from kconsumer.ranges import RangeClient
 from kconsumer.ranges.limits import Limits
 from kconsumer.ranges.topic_steps import RangesInTurn
-from kconsumer.spark.columns import Converter
+from kconsumer.spark.columns import BadTimestampError, Converter
 from kconsumer.spark.offsets import EARLIEST, LATEST
 from kconsumer.spark.options import SourceConfig
 from kconsumer.spark.planning import OffsetRange
@@ -44,15 +44,16 @@ def read_together(
     limits = Limits(projection.record_columns, "spark", config["batchRows"], config["batchBytes"])
     reading = RangesInTurn(client, {item.topic_partition: (item.start, item.end) for item in whole}, limits)
     try:
-        while reading.left:
+        left = dict(reading.left)
+        while left:
             batch, _ = client.consumer._run(reading.read())
             if batch is not None:
                 yield converter.convert(batch.to_pyarrow())[0]
-    except (BatchTooLargeError, CorruptRecordError, OffsetOutOfRangeError) as error:
+            left = dict(reading.left)
+    except (BadTimestampError, BatchTooLargeError, CorruptRecordError, OffsetOutOfRangeError) as error:
         log.info("the rest of the ranges is read one by one: %s", error)
     finally:
         client.end_range()
-    left = reading.left
     return [*(item._replace(start=left[tp]) for item in whole if (tp := item.topic_partition) in left), *others]
 
 

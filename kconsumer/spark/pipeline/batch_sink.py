@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from kconsumer.errors import KafkaError
+
+
+class PipelineError(KafkaError):
+    """A pipeline could not start, or failed. It can be started again."""
 
 
 @dataclass(frozen=True)
@@ -12,6 +18,7 @@ class Batch:
 
     query: str  # the id in the checkpoint
     number: int
+    repeated: bool = field(default=False, compare=False)  # True if an earlier run has begun it and has not finished it
 
     def __str__(self) -> str:
         return f"{self.query}-{self.number:010d}"

@@ -8,12 +8,11 @@ written by the pipeline itself: which process runs it, or how the last run ended
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from kconsumer.spark.offsets import from_document
 from kconsumer.types import TopicPartition
@@ -54,8 +53,7 @@ class LocalFiles:
 
 def local_folder(path: str) -> Path | None:
     """Returns the folder of this machine that `path` names, or None if there is none, as for `hdfs://…`."""
-    parts = urlsplit(path)
-    folder = Path(url2pathname(parts.path)) if parts.scheme == "file" else Path(path)
+    folder = Path(re.sub("^file:(//[^/]*)?", "", path))  # Hadoop reads `%20` and `#` in such a URL as they are
     return folder if folder.is_dir() else None
 
 

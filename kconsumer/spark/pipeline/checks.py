@@ -73,7 +73,8 @@ def checkpoint(config: PipelineConfig, spark: Any) -> Iterator[Check]:
     if config.aggregate is not None:
         written.append(("windows", "aggregate.path", config.aggregate.path))
     for query, key, path in written:
-        numbers = batches(spark, f"{config.run.checkpoint}/{query}")
+        files = Folder(spark, config.run.checkpoint)
+        numbers = [int(name) for name in files.times(f"{query}/commits") if name.isdigit()]
         if numbers:
             text = f"{query}: continues after micro-batch {max(numbers)}"
             starting = sorted(name for name in config.source if name.lower().startswith("starting"))
@@ -82,21 +83,20 @@ def checkpoint(config: PipelineConfig, spark: Any) -> Iterator[Check]:
             yield Check("checkpoint", level, text + ignored)
             continue
         yield Check("checkpoint", "ok", f"{query}: no checkpoint yet, starts from source.startingOffsets")
-        if config.sink.format == "parquet" and path is not None and holds_files(spark, path):
+        if config.sink.format == "parquet" and path is not None and holds_files(spark, path, query_id(files, query)):
             text = f"{key} = {path!r} has files from another checkpoint: records may be repeated in it"
             yield Check("output", "warn", text)
 
 
-def holds_files(spark: Any, path: str) -> bool:
-    """Returns True if `path` is a folder with data files."""
+def holds_files(spark: Any, path: str, query: str) -> bool:
+    """Returns True if `path` is a folder with data files of another query than the one with the id `query`."""
     folder = Folder(spark, path)
-    return not folder.is_file() and bool(folder.files())
+    return not folder.is_file() and not all(name.rpartition("/")[2].startswith(query) for name in folder.files())
 
 
-def batches(spark: Any, path: str) -> list[int]:
-    """Returns the numbers of the finished micro-batches in the checkpoint at `path`."""
-    names = [path.getName() for path in Folder(spark, f"{path}/commits").matching("*")]
-    return [int(name) for name in names if name.isdigit()]
+def query_id(files: Folder, query: str) -> str:
+    """Returns the id of a query in its checkpoint, or text that no name of a file has if it has not started yet."""
+    return str(json.loads(files.text(f"{query}/metadata") or "{}").get("id", "/"))
 
 
 def executors(config: PipelineConfig, spark: Any) -> Iterator[Check]:
@@ -152,7 +152,8 @@ def outputs(config: PipelineConfig, spark: Any) -> Iterator[Check]:
     }
     for key, path in paths.items():
         if path is not None and Folder(spark, path).is_file():
-            yield Check("output", "fail", f"{key} = {path!r} is a file; give a folder, which may be missing")
+            text = f"{key} = {path!r} is a file or a root; give a folder, which may be missing"
+            yield Check("output", "fail", text)
 
 
 def exporters(config: PipelineConfig, spark: Any) -> Iterator[Check]:

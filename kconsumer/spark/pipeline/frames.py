@@ -1,27 +1,38 @@
 """Builds the Spark plans of a pipeline: decodes records, finds invalid ones, and aggregates rows by time windows.
 
 Nothing runs in here. Each record is tested by a list of conditions for invalid records. The first condition that is
-true gives the reason in the column `_reason`. Rows without a reason are valid.
+true gives the reason in the column REASON. Rows without a reason are valid.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import functions as F  # noqa: N812  as everyone writes it
 
 from kconsumer.errors import ConfigError
 from kconsumer.formats.column_types import parse_type
-from kconsumer.spark.pipeline.settings import EVENT_TIME, METADATA, Aggregate, Decode, PipelineConfig, Sink
+from kconsumer.spark.pipeline.settings import (
+    EVENT_TIME,
+    INTERNAL,
+    METADATA,
+    Aggregate,
+    Decode,
+    PipelineConfig,
+    Sink,
+    quoted,
+)
 from kconsumer.spark.schema import VALUE_BYTES, VALUE_ERROR
 
-__all__ = ["counts", "dead_letters", "decoded", "partitioned", "read", "valid", "windows", "with_columns"]
+__all__ = ["comparable", "counts", "dead_letters", "decoded", "partitioned", "read", "valid", "windows", "with_columns"]
 
 RECORD = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
 RECORD_NAMES = [column.split()[0] for column in RECORD.split(", ")]
-REASON = "_reason"
-CORRUPT = "_corrupt"
-_JSON, _RECORD, _ERROR, _NO_VALUE = "_json", "_record", "_error", "_no_value"
+REASON, CORRUPT = f"{INTERNAL}reason", f"{INTERNAL}corrupt"
+_JSON, _RECORD, _ERROR, _NO_VALUE, _WINDOW = (
+    f"{INTERNAL}{name}" for name in ("json", "record", "error", "no_value", "window")
+)
 
 
 def read(spark: Any, config: PipelineConfig, *, commit: bool, undecoded: bool = True) -> Any:
@@ -51,8 +62,8 @@ def decoded(records: Any, decode: Decode) -> Any:
     """Decode a DataFrame of records. Returns a DataFrame with one row per record.
 
     Its columns are the decoded fields (the column `value` unless the format is JSON), the metadata, `event_time`,
-    `_record` and `_reason`. `_record` is the unchanged record (without the value, if `records` lacks it). `_reason` is
-    why the record is invalid, or null if it is valid. With `on_invalid = "fail"`, an invalid record fails the query.
+    _RECORD and REASON. _RECORD is the unchanged record (without the value, if `records` lacks it). REASON is why the
+    record is invalid, or null if it is valid. With `on_invalid = "fail"`, an invalid record fails the query.
 
     Raises ConfigError if the schema or an expression in the section `decode` is wrong.
     """
@@ -78,25 +89,25 @@ def decoded(records: Any, decode: Decode) -> Any:
 
 
 def _decoded_fields(records: Any, decode: Decode, metadata: list[Any]) -> Any:
-    """Returns the fields that the source has decoded as columns, with `_record` and the metadata.
+    """Returns the fields that the source has decoded as columns, with _RECORD and the metadata.
 
     Two more columns contain why the value could not be decoded, and whether the record has no value.
 
     Raises ConfigError as `_fields`.
     """
     names = records.schema["value"].dataType.fieldNames()
-    _check_names(names, decode)
+    _check_names(records.sparkSession, names, decode)
     undecoded = {name: VALUE_BYTES if name == "value" else name for name in RECORD_NAMES}
     columns = (F.col(found).alias(name) for name, found in undecoded.items() if found in records.columns)
     error = F.col(VALUE_ERROR)
     no_value = F.col("value").isNull() & error.isNull()  # a value that cannot be decoded is null, too
-    fields = (F.col(f"value.`{name}`").alias(name) for name in names)
+    fields = (F.col(f"value.{quoted(name)}").alias(name) for name in names)
     record = F.struct(*columns).alias(_RECORD)
     return records.select(record, *metadata, error.alias(_ERROR), no_value.alias(_NO_VALUE), *fields)
 
 
 def _fields(frame: Any, decode: Decode) -> Any:
-    """Add the fields of the JSON object as columns, and the parsed object as `_json`.
+    """Add the fields of the JSON object as columns, and the parsed object as _JSON.
 
     Raises ConfigError if decode.schema is not valid or has a reserved name, or lacks a field of decode.required.
     """
@@ -108,15 +119,28 @@ def _fields(frame: Any, decode: Decode) -> Any:
     except Exception as error:
         raise _expression("decode.schema", error) from None
     names = [name for name in found.schema[_JSON].dataType.fieldNames() if name != CORRUPT]
-    _check_names(names, decode)
-    return found.select("*", *(F.col(f"{_JSON}.`{name}`").alias(name) for name in names))
+    _check_names(frame.sparkSession, names, decode)
+    return found.select("*", *(F.col(f"{_JSON}.{quoted(name)}").alias(name) for name in names))
 
 
-def _check_names(names: list[str], decode: Decode) -> None:
-    """Raise ConfigError if a field has a name that the pipeline uses, or if a required field is not in the schema."""
+def comparable(spark: Any) -> Callable[[str], str]:
+    """Returns a function that converts names to the same text if Spark compares them as equal."""
+    sensitive = spark.conf.get("spark.sql.caseSensitive") == "true"
+    return lambda name: name if sensitive else name.upper().lower()
+
+
+def _check_names(spark: Any, names: list[str], decode: Decode) -> None:
+    """Raise ConfigError if a field has a name that the pipeline uses, if two fields have one name for Spark, or if a
+    required field is not in the schema.
+    """
+    fold = comparable(spark)
+    seen = dict.fromkeys(map(fold, (*METADATA, EVENT_TIME)))
     for name in names:
-        if name in (*METADATA, EVENT_TIME):
-            raise ConfigError(f"decode.schema has {name!r}, which is reserved for the pipeline")
+        if fold(name) in seen or fold(name).startswith(INTERNAL):
+            other = seen.get(fold(name))
+            why = f"for Spark the same name as {other!r}" if other else "reserved for the pipeline"
+            raise ConfigError(f"decode.schema has {name!r}, which is {why}")
+        seen[fold(name)] = name
     for name in decode.required:
         if name not in names:
             raise ConfigError(f"decode.required has {name!r}, which is not in decode.schema")
@@ -143,7 +167,7 @@ def _reason(frame: Any, decode: Decode) -> Any:
             (doubtful & F.json_object_keys(text).isNull(), "not a JSON object"),
             (failed, "a field is not of its type"),
         ]
-    tests += [(F.col(f"`{name}`").isNull(), f"no {name}") for name in decode.required]
+    tests += [(F.col(quoted(name)).isNull(), f"no {name}") for name in decode.required]
     for name, rule in decode.rules.items():
         test = ~F.coalesce(F.expr(rule), F.lit(False))
         try:
@@ -161,7 +185,7 @@ def _reason(frame: Any, decode: Decode) -> Any:
 def valid(frame: Any, decode: Decode) -> Any:
     """Returns the valid rows, with their fields, `event_time`, and the metadata that decode.metadata names."""
     hidden = {REASON, _RECORD, *(set(METADATA) - set(decode.metadata))}
-    return frame.where(F.col(REASON).isNull()).select(*(f"`{name}`" for name in frame.columns if name not in hidden))
+    return frame.where(F.col(REASON).isNull()).select(*(quoted(name) for name in frame.columns if name not in hidden))
 
 
 def dead_letters(frame: Any) -> Any:
@@ -178,21 +202,22 @@ def windows(frame: Any, aggregate: Aggregate) -> Any:
     """Aggregate valid rows by time window and the columns `aggregate.by`. Returns one row for each combination.
 
     Spark outputs the rows of a window once, when the watermark has passed its end. Raises ConfigError for a wrong
-    expression.
+    expression, and for two columns with one name.
     """
+    names = ["window_start", "window_end", *aggregate.by, *aggregate.columns]
+    if len(set(map(comparable(frame.sparkSession), names))) < len(names):
+        raise ConfigError(f"aggregate has two columns with one name: {', '.join(names)}")
     timed = frame.withWatermark(EVENT_TIME, aggregate.watermark)
     columns = []
     for name, text in aggregate.columns.items():
         columns.append(F.expr(text).alias(name))
     window = F.window(EVENT_TIME, aggregate.window, aggregate.slide)
     try:
-        counted = timed.groupBy(window.alias("_window"), *aggregate.by).agg(*columns)
+        counted = timed.groupBy(window.alias(_WINDOW), *map(quoted, aggregate.by)).agg(*columns)
     except Exception as error:
         raise _expression("aggregate", error) from None
     return counted.select(
-        F.col("_window.start").alias("window_start"),
-        F.col("_window.end").alias("window_end"),
-        *(f"`{name}`" for name in (*aggregate.by, *aggregate.columns)),
+        F.col(f"{_WINDOW}.start").alias(names[0]), F.col(f"{_WINDOW}.end").alias(names[1]), *map(quoted, names[2:])
     )
 
 
@@ -200,14 +225,19 @@ def partitioned(frame: Any, sink: Sink, time: str) -> Any:
     """Add the columns `date` and `hour` if the output is partitioned by them.
 
     `time` is the name of the column from which they are made. Raises ConfigError if the output is partitioned by
-    another column that does not exist.
+    another column that does not exist, or by the name of a column in another case.
     """
+    fold = comparable(frame.sparkSession)
+    columns = {fold(name): name for name in frame.columns}
     # `date_format` would take several times as long.
     derived = {
         "date": F.to_date(time).cast("string"),
         "hour": F.lpad(F.hour(time).cast("string"), 2, "0"),
     }
     for name in sink.partition_by:
+        column = columns.get(fold(name), name)
+        if column != name:
+            raise ConfigError(f"partition_by has {name!r}, and the rows have a column {column!r}: write the same name")
         if name in frame.columns:
             continue
         if name not in derived:

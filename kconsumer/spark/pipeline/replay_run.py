@@ -26,6 +26,7 @@ from kconsumer.spark.offsets import LATEST, Named, Timestamp, as_document, to_js
 from kconsumer.spark.pipeline import frames, sinks
 from kconsumer.spark.pipeline.batch_sink import Batch
 from kconsumer.spark.pipeline.checkpoint import query_progress
+from kconsumer.spark.pipeline.schema_changes import find_changes
 from kconsumer.spark.pipeline.settings import EVENT_TIME, PipelineConfig
 from kconsumer.types import TopicPartition
 
@@ -73,6 +74,7 @@ def replay_in(spark: Any, config: PipelineConfig, start: str, end: str) -> Repla
     seen = Observation()
     frame = frames.decoded(_records(spark, config, begins, ends), config.decode).observe(seen, *frames.counts())
     rows = frames.partitioned(frames.valid(frame, config.decode), config.sink, EVENT_TIME)
+    find_changes(spark, config, {"rows": rows})  # which the next start of the pipeline must make
     existing = sinks.existing(spark, config.sink)
     if existing is not None:
         rows = rows.join(existing.where(_within(begins, ends, place)).select(*place), [*place], "left_anti")

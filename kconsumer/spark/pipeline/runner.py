@@ -26,12 +26,12 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from kconsumer import __version__
 from kconsumer._common.clock import Clock
 from kconsumer._common.signal_safe_lock import SignalSafeLock
-from kconsumer.errors import ConfigError, KafkaError
+from kconsumer.errors import ConfigError
 from kconsumer.spark import options
 from kconsumer.spark.lag import LagListener
 from kconsumer.spark.pipeline import checks, frames, sinks
-from kconsumer.spark.pipeline.batch_sink import Batch
-from kconsumer.spark.pipeline.checkpoint import NOTE, RunNote
+from kconsumer.spark.pipeline.batch_sink import Batch, PipelineError
+from kconsumer.spark.pipeline.checkpoint import NOTE, QueryProgress, RunNote, query_progress
 from kconsumer.spark.pipeline.pipeline_metrics import exported_metrics
 from kconsumer.spark.pipeline.replay_run import Replayed, replay_in
 from kconsumer.spark.pipeline.reporting import Reporter
@@ -50,10 +50,6 @@ SESSION = {
     "spark.ui.showConsoleProgress": "false",
 }
 LAST_REPORT_TIMEOUT_S = 10  # the last report of a query arrives after the query has ended
-
-
-class PipelineError(KafkaError):
-    """A pipeline could not start, or failed. It can be started again."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ class Writer(ABC):
         with self._lock:
             if self._closed:
                 raise PipelineError(f"query {self._query.name} has ended")
-            self.write(frame, Batch(self._query.get(), number))
+            self.write(frame, Batch(self._query.get(), number, number == self._query.interrupted))
 
     @abstractmethod
     def write(self, frame: Any, batch: Batch) -> None:
@@ -140,7 +136,7 @@ class RowsWriter(Writer):
         self._valid = sinks.make(spark, config.sink)
         path = config.dead_letters.path
         sink = Sink("parquet", path, None, (), 0, None, {})
-        self._invalid = sinks.make(spark, sink) if path and config.decode.on_invalid == "deadletter" else None
+        self._invalid = sinks.FileSink(spark, sink) if path and config.decode.on_invalid == "deadletter" else None
 
     def write(self, frame: Any, batch: Batch) -> None:
         """Write valid rows and dead letters, and pass their counts to the reporter."""
@@ -165,6 +161,8 @@ class RowsWriter(Writer):
     def _write_dead_letters(self, frame: Any, counts: dict[str, int], batch: Batch) -> None:
         if self._invalid is not None and counts["invalid"]:
             self._invalid.write(frames.dead_letters(frame).repartition(1), batch)
+        elif self._invalid is not None:
+            self._invalid.write_nothing(batch)
         self._reporter.counted(self._query.name, batch.number, int(counts["records"]), int(counts["invalid"]))
 
 
@@ -187,8 +185,10 @@ class QueryId:
     Spark may write the first micro-batch earlier, in another thread. So `get` waits for the id.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, progress: QueryProgress | None = None) -> None:
         self.name = name
+        # The micro-batch that the last run has begun and not finished, -1 if there is none.
+        self.interrupted = progress.planned if progress and progress.planned > progress.done else -1
         self._known, self._id = threading.Event(), ""
 
     def set(self, value: str) -> None:
@@ -318,7 +318,8 @@ def run(
         reporter = Reporter(_write, config.run.progress_log, clock, metrics.record)
         streams = plans(spark, config)
         adapt(spark, config, outputs(config, streams))
-        queries = {name: QueryId(f"{config.run.name} {name}") for name in streams}
+        files = sinks.Folder(spark, config.run.checkpoint)
+        queries = {name: QueryId(f"{config.run.name} {name}", query_progress(files, name)) for name in streams}
         rows = queries["rows"].name
         listener = Listener({query.name: reporter for query in queries.values()}, _lag(config), rows)
         spark.streams.addListener(listener)

@@ -1,6 +1,7 @@
 """Adapts a target to columns that have changed between two starts: new columns, and wider types.
 
-The columns of a start are in `schema.json` of the checkpoint. The next start compares its own with them. Files keep
+The columns of a start are in `schema.json` of the checkpoint, with those by which the output is partitioned. The next
+start compares its own with them. Files keep
 what they have: a column that they lack is null, and Spark reads an `int` as a `bigint` if the reader names its schema.
 Tables are altered. A change that would make the target unreadable is an error before any query starts.
 """
@@ -14,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.pipeline import sinks
+from kconsumer.spark.pipeline import frames, sinks
 from kconsumer.spark.pipeline.jdbc_sink import JdbcSink
-from kconsumer.spark.pipeline.settings import PipelineConfig, Sink
+from kconsumer.spark.pipeline.settings import PipelineConfig, Sink, quoted
 
 __all__ = ["Change", "adapt", "changes_between", "columns_of", "find_changes", "is_wider"]
 
-NOTE = "schema.json"
+NOTE, PARTITIONS = "schema.json", "partition_by"
 WIDENING = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))  # each type holds the values of those before
 DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
@@ -60,13 +61,24 @@ def find_changes(spark: Any, config: PipelineConfig, written: Mapping[str, Any])
     """Returns the columns that have changed since the last start, by query.
 
     `written`: name of a query -> the rows that it writes. Raises ConfigError for a type that is not wider than the one
-    before. Nothing has changed at the first start, or at the first one after a version that stored no columns.
+    before, for a name that has changed its case only, and for files that would be partitioned in another way. Nothing
+    has changed at the first start, or at the first one after a version that stored no columns.
     """
-    stored = sinks.Folder(spark, config.run.checkpoint).text(NOTE)
+    text = sinks.Folder(spark, config.run.checkpoint).text(NOTE)
+    stored = json.loads(text) if text else {}
+    fold = frames.comparable(spark)
     found = {}
-    for query, before in (json.loads(stored) if stored else {}).items():
-        found[query] = list(changes_between(before, columns_of(written[query]) if query in written else {}))
+    for query in written.keys() & stored.keys():
+        before = stored[query]
+        _check_partitions(_sink(config, query), stored.get(PARTITIONS, {}).get(query))
+        found[query] = list(changes_between(before, columns_of(written[query])))
+        names = {fold(name): name for name in before}
         for change in found[query]:
+            if change.before is None and fold(change.name) in names:
+                raise ConfigError(
+                    f"column {names[fold(change.name)]} of {_sink(config, query).place} would be {change.name}, which"
+                    " is the same name for Spark; keep the name"
+                )
             if change.before is not None and not is_wider(change.before, change.after):
                 raise ConfigError(
                     f"column {change.name} of {_sink(config, query).place} was {change.before} and would be"
@@ -84,8 +96,22 @@ def adapt(spark: Any, config: PipelineConfig, written: Mapping[str, Any]) -> Non
     for query, changes in find_changes(spark, config, written).items():
         if changes and config.sink.format not in ("parquet", "console"):
             _alter(spark, _sink(config, query), changes)
-    text = json.dumps({query: columns_of(frame) for query, frame in written.items()})
+    columns: dict[str, Any] = {query: columns_of(frame) for query, frame in written.items()}
+    columns[PARTITIONS] = {query: _sink(config, query).partition_by for query in written}
+    text = json.dumps(columns)
     sinks.Folder(spark, config.run.checkpoint).write_text(NOTE, text)
+
+
+def _check_partitions(sink: Sink, before: list[str] | None) -> None:
+    """Raise ConfigError if the files of an output would be partitioned in another way than before, if that is known.
+
+    Spark cannot read such a folder, or ignores a part of its files.
+    """
+    if sink.format == "parquet" and before is not None and before != list(sink.partition_by):
+        raise ConfigError(
+            f"{sink.place} is partitioned by {', '.join(before) or 'no column'}; keep partition_by, or write to another"
+            " place, with another checkpoint"
+        )
 
 
 def _sink(config: PipelineConfig, query: str) -> Sink:
@@ -106,7 +132,7 @@ def _alter(spark: Any, sink: Sink, changes: list[Change]) -> None:
                 name = sink.table if sink.format == "iceberg" else f"delta.`{sink.path}`"
                 what = "ADD COLUMN" if change.before is None else "ALTER COLUMN"
                 kind = change.after if change.before is None else f"TYPE {change.after}"
-                spark.sql(f"ALTER TABLE {name} {what} `{change.name}` {kind}")
+                spark.sql(f"ALTER TABLE {name} {what} {quoted(change.name)} {kind}")
         except Exception as error:  # of the database, or of Spark
             reason = str(error).strip().splitlines()[0]
             raise ConfigError(f"column {change.name} of {sink.place} cannot be made {change.after}: {reason}") from None

@@ -29,6 +29,7 @@ __all__ = [
     "Sink",
     "load",
     "parse",
+    "quoted",
 ]
 
 Text = Mapping[str, str]
@@ -36,6 +37,7 @@ Text = Mapping[str, str]
 # Columns of rows that the pipeline adds to the decoded fields. A field cannot have these names.
 METADATA = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_key")
 EVENT_TIME = "event_time"
+INTERNAL = "_kconsumer_"  # the beginning of the names of columns that are not written; a field cannot have it either
 DERIVED = ("date", "hour")
 # Options of the source that users cannot set, because the pipeline decides which columns it reads, and how.
 RESERVED_SOURCE_OPTIONS = ("columns", "valueformat", "valueschema", "headers", "includeheaders")
@@ -252,7 +254,12 @@ def _schema(key: str, value: Any) -> str:
     for name in fields:
         if name in (*METADATA, EVENT_TIME, *DERIVED):
             raise ConfigError(f"{key} has a field {name!r}, which is reserved for the pipeline; omit it")
-    return ", ".join(f"`{name}` {kind}" for name, kind in fields.items())
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in fields.items())
+
+
+def quoted(name: str) -> str:
+    """Returns a name as SQL writes it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 # fmt: off
@@ -506,6 +513,9 @@ def _check_place(section: str, sink: Sink) -> None:
             raise ConfigError(f"{section}.{name} is missing: sink.format = {sink.format!r} writes to a {name}")
     if (sink.format == "jdbc") != (sink.url is not None):
         raise ConfigError("sink.url is the URL of the database: sink.format = 'jdbc' needs it, the others must omit it")
+    hidden = [name for name in sink.partition_by if name.startswith(".")]
+    if sink.format == "parquet" and hidden:
+        raise ConfigError(f"{section}.partition_by has {hidden[0]!r}: readers ignore folders that begin with a dot")
 
 
 def _check_places(config: PipelineConfig) -> None:
@@ -520,6 +530,7 @@ def _check_places(config: PipelineConfig) -> None:
         "run.checkpoint": config.run.checkpoint,
     }
     given = [(key, place.rstrip("/") + "/") for key, place in places.items() if place]
+    given += [(f"the staging folder of {key}", f"{place[:-1]}.staging/") for key, place in given]
     for key, place in given:
         for other, inside in given:
             if key != other and inside.startswith(place):

@@ -9,13 +9,14 @@ leaves such files in the folder, and lists the valid ones in a log that only Spa
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from typing import Any
 
-from kconsumer.spark.pipeline.batch_sink import Batch, BatchSink
+from kconsumer.spark.pipeline.batch_sink import Batch, BatchSink, PipelineError
 from kconsumer.spark.pipeline.jdbc_sink import JdbcSink, run_plan
-from kconsumer.spark.pipeline.settings import Sink
+from kconsumer.spark.pipeline.settings import METADATA, Sink, quoted
 
 __all__ = [
     "ConsoleSink",
@@ -56,8 +57,8 @@ class Folder:
         return bool(self._files.exists(self.root))
 
     def is_file(self) -> bool:
-        """Returns True if the path is a file, which cannot be written to as a folder."""
-        return bool(self._files.isFile(self.root))
+        """Returns True if the path is a file or the root of a file system, next to which no folder can be made."""
+        return bool(self.root.isRoot() or self._files.isFile(self.root))
 
     def files(self) -> list[str]:
         """Returns the data files in the folder and its subfolders, as sorted relative paths."""
@@ -66,7 +67,7 @@ class Folder:
         base, found, listed = self.root.toUri(), [], self._files.listFiles(self.root, True)
         while listed.hasNext():
             found.append(str(base.relativize(listed.next().getPath().toUri()).getPath()))
-        return sorted(name for name in found if not any(part[0] in "._" for part in name.split("/")))
+        return sorted(name for name in found if not any(map(_hidden, name.split("/"))))
 
     def times(self, folder: str) -> dict[str, int]:
         """Returns the names of the entries of a subfolder, with the times (ms since 1970) of their last change."""
@@ -94,10 +95,6 @@ class Folder:
         finally:
             stream.close()
 
-    def matching(self, pattern: str) -> list[Any]:
-        """Returns the paths in the folder that match a glob pattern."""
-        return [status.getPath() for status in self._files.globStatus(self.at(f"{self.root}/{pattern}")) or ()]
-
     def move(self, source: Any, to: str) -> None:
         """Rename the file `source` to the relative path `to` in the folder. Raises OSError if that fails."""
         target = self.at(f"{self.root}/{to}")
@@ -105,9 +102,14 @@ class Folder:
         if not self._files.rename(source, target):
             raise OSError(f"{source} could not be renamed to {target}")
 
-    def delete(self, path: Any = None) -> None:
-        """Delete a path in the folder, or the whole folder."""
-        self._files.delete(self.root if path is None else path, True)
+    def delete(self, path: str = "") -> None:
+        """Delete a relative path in the folder, or the whole folder."""
+        self._files.delete(self.at(f"{self.root}/{path}") if path else self.root, True)
+
+
+def _hidden(part: str) -> bool:
+    """Returns whether Spark ignores a file or folder with this name. It does not ignore `_column=value`."""
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)
 
 
 class FileSink:
@@ -119,19 +121,18 @@ class FileSink:
         assert sink.path is not None
         self._spark, self._sink = spark, sink
         self._folder = Folder(spark, sink.path)
+        self._staging = f"{self._folder.root}.staging"
         self._tried: set[Batch] = set()  # the last batch whose files this object began to rename
         self._began = False  # True: this object has written a batch completely
 
     def write(self, frame: Any, batch: Batch) -> None:
         """Write to a staging folder, delete files of an earlier attempt, then rename the new files into the output."""
-        staging = Folder(self._spark, f"{str(self._folder.root).rstrip('/')}.staging/{batch}-{uuid.uuid4().hex[:8]}")
-        if not self._began:
-            self._sweep(batch)
+        staging = Folder(self._spark, f"{self._staging}/{batch}-{uuid.uuid4().hex[:8]}")
+        self._sweep(batch)
         try:
             writer = limit_tasks(frame, self._sink).write.partitionBy(*self._sink.partition_by).mode("overwrite")
             writer.options(**self._sink.options).parquet(str(staging.root))
-            if not self._began or batch in self._tried:
-                self._delete_files(batch)
+            self._delete_files(batch)
             self._tried = {batch}
             for index, name in enumerate(staging.files()):
                 folder, slash, file = name.rpartition("/")
@@ -140,20 +141,30 @@ class FileSink:
         finally:
             staging.delete()
 
-    def _delete_files(self, batch: Batch) -> None:
-        """Delete the files of earlier attempts to write a batch.
+    def write_nothing(self, batch: Batch) -> None:
+        """Write a batch that has no rows: delete the files of an earlier attempt in which it had some."""
+        self._sweep(batch)
+        self._delete_files(batch)
+        self._began = True
 
-        `write` calls this only if there may be such files: for the first batch of this run, which an earlier run may
-        have attempted, and for a batch in `_tried`, which this run has attempted.
+    def _delete_files(self, batch: Batch) -> None:
+        """Delete the files of earlier attempts to write a batch, in whatever folders they are.
+
+        There may be such files for the first batch of this run, which an earlier run may have attempted, and for a
+        batch in `_tried`, which this run has attempted.
         """
-        for path in self._folder.matching("*/" * len(self._sink.partition_by) + f"{batch}-*"):
-            self._folder.delete(path)
+        if self._began and batch not in self._tried:
+            return
+        for name in self._folder.files():
+            if name.rpartition("/")[2].startswith(f"{batch}-"):
+                self._folder.delete(name)
 
     def _sweep(self, batch: Batch) -> None:
-        """Delete the staging folders that earlier runs of the query left."""
-        staging = Folder(self._spark, f"{str(self._folder.root).rstrip('/')}.staging")
-        for path in staging.matching(f"{batch.query}-*"):
-            staging.delete(path)
+        """Delete the staging folders that earlier runs of the query left, before the first batch of this run."""
+        staging = Folder(self._spark, self._staging)
+        for name in [] if self._began else staging.times(""):
+            if name.startswith(f"{batch.query}-"):
+                staging.delete(name)
 
 
 class DeltaSink:
@@ -205,6 +216,8 @@ class IcebergSink:
         """Append the rows, unless the table has a snapshot of this batch."""
         if batch.query not in self._done:
             self._done[batch.query] = self._newest(batch.query)
+            if batch.repeated and self._done[batch.query] < batch.number - 1 and self._holds(frame, batch):
+                self._done[batch.query] = batch.number
         if batch.number <= self._done[batch.query]:
             run_plan(frame)
             return
@@ -216,7 +229,7 @@ class IcebergSink:
         else:
             from pyspark.sql import functions as F  # noqa: N812  as everyone writes it
 
-            parts = [F.col(name) for name in self._sink.partition_by]
+            parts = [F.col(quoted(name)) for name in self._sink.partition_by]
             (writer.using("iceberg").partitionedBy(*parts) if parts else writer.using("iceberg")).create()
         self._done[batch.query] = batch.number
 
@@ -228,6 +241,22 @@ class IcebergSink:
         newest = f"max(cast(summary['{self.BATCH}'] as bigint))"
         found = self._spark.sql(f"SELECT {newest} FROM {self._sink.table}.snapshots WHERE {summary}").first()[0]
         return -1 if found is None else int(found)
+
+    def _holds(self, frame: Any, batch: Batch) -> bool:
+        """Returns whether the table has rows of a batch that was interrupted, whose snapshot may have expired.
+
+        A snapshot is there if the one of the batch before is, because the oldest snapshots expire first. Otherwise the
+        rows are looked up. Raises PipelineError if they cannot be told from other rows.
+        """
+        place = [name for name in METADATA[:3] if name in frame.columns]
+        if place[-2:] == list(METADATA[1:3]):
+            table = self._spark.table(self._sink.table).select(*place)
+            return bool(frame.join(table, place, "left_semi").limit(1).count())
+        raise PipelineError(
+            f"micro-batch {batch.number} was interrupted, and the snapshots of {self._sink.table} that show whether it"
+            f" was written have expired; without {' and '.join(METADATA[1:3])} in decode.metadata its rows cannot be"
+            " recognized. Restore a snapshot of before, or write to another table with another checkpoint"
+        )
 
 
 class ConsoleSink:
@@ -276,4 +305,6 @@ def existing(spark: Any, sink: Sink) -> Any:
     assert sink.path is not None
     if not Folder(spark, sink.path).files():
         return None
-    return spark.read.format(sink.format).load(sink.path)
+    # Spark's reader of files takes a path for a pattern.
+    path = re.sub(r"([][{}*?\\])", r"\\\1", sink.path) if sink.format == "parquet" else sink.path
+    return spark.read.format(sink.format).load(path)

@@ -14,16 +14,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kconsumer.errors import ConfigError
+from kconsumer.errors import ConfigError, KafkaError
 from kconsumer.formats.decoders import TextDecoder
 from kconsumer.ranges.gaps import Gap
 from kconsumer.spark.columns import Converter, as_map, decode
 from kconsumer.spark.dead_letters import DeadLetter, folder, write
-from kconsumer.spark.executor import Scan, first_readable
+from kconsumer.spark.executor import Scan, first_readable, read
 from kconsumer.spark.options import parse
 from kconsumer.spark.planning import OffsetRange
 from kconsumer.spark.prefetch import Prefetch
 from kconsumer.spark.schema import default_projection
+from kconsumer.testing import FakeCluster
 from support.harnesses.interruptions import interrupted
 from support.harnesses.threads import eventually
 
@@ -189,6 +190,45 @@ def test_dead_letters_replace_those_of_an_earlier_try(tmp_path: Path) -> None:
         key: value for key, value in json.loads(target.read_text()).items() if key in ("kind", "start", "end")
     }
     assert write(tmp_path, ("query", "8"), task, []) is None
+
+
+def test_dead_letters_of_an_earlier_try_are_replaced_by_none(tmp_path: Path) -> None:
+    """A repeated micro-batch that has no dead letters, or other ranges, leaves none of the earlier try; files of other
+    ranges, partitions, topics and micro-batches stay.
+    """
+    run, letter = ("query", "7"), DeadLetter("undecodable", "a", 1, 12, 13, "not UTF-8")
+    others = [("a", 1, 20, 30), ("a", 1, 5, 10), ("a", 11, 10, 20), ("a-1", 1, 10, 20), ("a-1", 0, 10, 20)]
+    kept = {write(tmp_path, run, OffsetRange(*other), [letter]) for other in others}
+    kept.add(write(tmp_path, ("query", "6"), OffsetRange("a", 1, 10, 20), [letter]))
+    for start, end in ((10, 20), (10, 15), (19, 20)):
+        write(tmp_path, run, OffsetRange("a", 1, 10, 20), [letter])
+        assert write(tmp_path, run, OffsetRange("a", 1, start, end), []) is None
+        assert kept == {path for path in tmp_path.rglob("*") if path.is_file()}
+    write(tmp_path, run, OffsetRange("a", 1, -2, 20), [letter])
+    assert write(tmp_path, run, OffsetRange("a", 1, 5, -1), []) is None
+    assert 4 == sum(path.is_file() for path in tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize("action", ["fail", "clamp", "null"])
+def test_timestamps_that_spark_does_not_have(action: str) -> None:
+    """A timestamp beyond 64 bits in microseconds fails the task and the error says where, is the last one, or null."""
+    given = {"subscribe": "t", "onBadTimestamp": action, "columns": "partition,timestamp"}
+    far = 1_700_000_000_000_000_000  # nanoseconds, written as milliseconds
+    with FakeCluster() as cluster:
+        cluster.create_topic("t", 2)
+        for partition in range(2):
+            cluster.produce("t", [b"0", b"1"], partition=partition, timestamp=5)
+        cluster.produce("t", [b"2"], partition=1, timestamp=far)
+        config = parse({"kafka.bootstrap.servers": cluster.bootstrap_servers, **given}, "batch")
+        ranges = [OffsetRange("t", 0, 0, 2), OffsetRange("t", 1, 0, 3)]
+        task = read(config, default_projection(config), ranges, ())
+        if action == "fail":
+            with pytest.raises(KafkaError, match="the record at offset 2 of t partition 1 is beyond the range"):
+                list(task)
+        else:
+            times = pa.Table.from_batches(task)["timestamp"].cast(pa.int64()).to_pylist()
+            last = None if action == "null" else 2**63 - 1
+            assert ({5000, last}, 5) == (set(times), len(times))
 
 
 def test_dead_letters_go_to_file_systems_only() -> None:

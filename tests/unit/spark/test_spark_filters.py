@@ -115,6 +115,9 @@ def test_times_become_bounds_that_spark_checks_again(
         f("Unheard", "offset", 3),
         kind("EqualTo")(("headers", "key"), "x"),
         f("GreaterThan", "timestamp", 5),
+        f("IsNotNull", "timestamp"),  # it may be null with onBadTimestamp
+        f("In", "offset", [5, None]),
+        Not(f("In", "partition", [0, None])),
     ],
 )
 def test_other_filters_are_left_to_spark(item: Any) -> None:

@@ -47,6 +47,16 @@ def value_of(ddl: str, text: str) -> Any:
     return first
 
 
+@pytest.mark.parametrize("name", ['"', "\\", "a\nb", "`"])
+def test_any_name_of_a_field(name: str) -> None:
+    """A field may have any name, also one that msgspec does not allow, in a struct or a map of its own."""
+    quoted = "`" + name.replace("`", "``") + "`"
+    for ddl, value in (("int", 5), (f"struct<{quoted}:int>", {name: 5}), ("map<string,int>", [("a", 5)])):
+        document = json.dumps({name: dict(value) if isinstance(value, list) else value}).encode()
+        found, bad = decode(f"{quoted} {ddl}", [document, b"{", b'{"id": 1}'])
+        assert ([{name: value}, None, {name: None}], {1}) == (found, bad.keys())
+
+
 utc = zoneinfo.ZoneInfo("UTC")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer.spark.pipeline.batch_sink import Batch
+from kconsumer.spark.pipeline.batch_sink import Batch, PipelineError
 from kconsumer.spark.pipeline.settings import Sink
 from kconsumer.spark.pipeline.sinks import DeltaSink, IcebergSink, file_name
 
@@ -16,6 +16,7 @@ class Recorder:
 
     def __init__(self, **results: Any) -> None:
         self.calls: list[tuple[Any, ...]] = []
+        self.columns: list[str] = []
         self._results = results
 
     def __getattr__(self, name: str) -> Any:
@@ -85,3 +86,22 @@ def test_iceberg_skips_a_batch_it_has(newest: int | None, written: list[int]) ->
     assert len(written) == frame.calls.count(("append",))
     writes.write(frame, Batch("another", 9))
     assert 2 == sum(call[0] == "sql" for call in spark.calls)
+
+
+@pytest.mark.parametrize(("columns", "rows", "written"), [(2, 1, []), (2, 0, [9]), (0, 0, None)])
+def test_iceberg_looks_up_rows_if_snapshots_have_expired(columns: int, rows: int, written: list[int] | None) -> None:
+    """If the snapshot of the batch before an interrupted one has expired, the rows of the interrupted one show whether
+    it was written; without their places in the topic it is an error. Batches that were not interrupted are new.
+    """
+    spark = Recorder(tableExists=True, first=[7])
+    frame = Recorder(count=rows)
+    frame.columns = ["id", "kafka_partition", "kafka_offset"][: columns + 1]
+    writes = IcebergSink(spark, sink("iceberg", table="a.b"))
+    if written is None:
+        with pytest.raises(PipelineError, match=r"micro-batch 9 was interrupted.*expired"):
+            writes.write(frame, Batch("q", 9, repeated=True))
+        return
+    writes.write(frame, Batch("q", 9, repeated=True))
+    assert written == [int(call[2]) for call in frame.calls if call[1:2] == ("snapshot-property.kconsumer.batch",)]
+    writes.write(frame, Batch("r", 9))
+    assert len(written) + 1 == frame.calls.count(("append",))

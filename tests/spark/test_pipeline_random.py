@@ -1,0 +1,164 @@
+"""Pipelines with random names of columns, paths, crashes and changed settings: the table has exactly what it must."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from kconsumer.errors import ConfigError
+from kconsumer.spark.pipeline import parse, run
+from kconsumer.spark.pipeline.reporting import Reporter
+from kconsumer.spark.pipeline.runner import PipelineError
+from kconsumer.spark.pipeline.sinks import Folder
+from kconsumer.testing import FakeCluster
+
+SEED = int(os.environ.get("KCONSUMER_PIPELINE_SEED", "1"))
+ROUNDS = int(os.environ.get("KCONSUMER_PIPELINE_ROUNDS", "4"))  # the long form: 60
+USED = ["kafka_offset", "event_time", "date", "hour", "_reason", "_record", "_json", "_error", "_no_value", "_corrupt",
+        "_kconsumer_json", "value", "valueError", "window_start"]  # fmt: skip
+LETTERS = "ab_.-` =/%#[]{}*?\\'\"$:;,()é☃"
+BAD = b'{"id": "x"}'
+
+
+class CrashError(Exception):
+    """In place of the death of a driver."""
+
+
+def name(rng: random.Random) -> str:
+    """Returns a name of a column: one that the pipeline uses, perhaps in another case, or any characters."""
+    if rng.random() < 0.5:
+        return rng.choice([str.upper, str.title, str])(rng.choice(USED))
+    return rng.choice(["_", ".", "c", "C"]) + "".join(rng.choices(LETTERS, k=rng.randint(0, 4)))
+
+
+def folder_name(rng: random.Random) -> str:
+    """Returns a name of a folder. Hadoop does not allow all characters in one."""
+    return rng.choice(["_", ".", "r"]) + "".join(rng.choices(LETTERS.translate({ord("/"): None, ord(":"): None}), k=4))
+
+
+def crash_at(patch: pytest.MonkeyPatch, step: int) -> None:
+    """Let the driver die at one of its steps from now on: before a file is renamed, or after all of them are."""
+    steps = itertools.count()
+    move, counted = Folder.move, Reporter.counted
+
+    def dies(function: Any) -> Any:
+        def call(*args: Any) -> Any:
+            if next(steps) == step:
+                raise CrashError
+            return function(*args)
+
+        return call
+
+    patch.setattr(Folder, "move", dies(move))
+    patch.setattr(Reporter, "counted", dies(counted))
+
+
+def rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of all files below a folder with the text of their partitions, as the files and folders have
+    them.
+    """
+    import pyarrow.parquet as pq
+
+    for file in folder.rglob("*.parquet"):
+        parts = [part.split("=", 1) for part in file.relative_to(folder).parts[:-1]]
+        named = {unquote(key): None if text == "__HIVE_DEFAULT_PARTITION__" else unquote(text) for key, text in parts}
+        for row in pq.ParquetFile(file).read().to_pylist():
+            yield row | named
+
+
+def document(rng: random.Random, folder: Path, servers: str, topic: str) -> dict[str, Any]:
+    """Returns a random pipeline that reads a topic in several micro-batches."""
+    fields = ["id", *dict.fromkeys(name(rng) for _ in range(rng.randint(1, 3)))]
+    quoted = {field: "`" + field.replace("`", "``") + "`" for field in fields}
+    sink: dict[str, Any] = {"path": str(folder / folder_name(rng))}
+    if rng.random() < 0.7:
+        sink["partition_by"] = rng.sample([*fields[1:], "date"], rng.randint(0, 2))
+    return {
+        "source": {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest",
+                   "maxOffsetsPerTrigger": 15},
+        "decode": {"schema": "`id` long, " + ", ".join(f"{quoted[field]} string" for field in fields[1:]),
+                   "metadata": rng.choice([[], ["kafka_partition", "kafka_offset"]]),
+                   "parser": rng.choice(["spark", "kconsumer"])},
+        "dead_letters": {"path": str(folder / f"dead{folder_name(rng)}")},
+        "sink": sink,
+        "run": {"checkpoint": str(folder / f"checkpoint{folder_name(rng)}")},
+    }  # fmt: skip
+
+
+def values(rng: random.Random, fields: list[str]) -> list[bytes]:
+    """Returns the values of records, of which every tenth is invalid."""
+    texts = ["x", "a/b", "", "ä", "..", "*", None]
+    made = [{"id": number} | {field: rng.choice(texts) for field in fields} for number in range(30)]
+    return [BAD if row["id"] % 10 == 9 else json.dumps(row).encode() for row in made]
+
+
+@pytest.mark.random
+@pytest.mark.timeout(200 + 30 * ROUNDS)
+def test_the_table_is_exact(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the columns and folders are named, every valid record is one row with its fields, or nothing is written.
+    Drivers die between any two renames; settings change between two starts; invalid records become valid.
+    """
+    outcomes: Counter[str] = Counter()
+    with FakeCluster() as cluster:
+        for seed in range(SEED, SEED + ROUNDS):
+            rng, topic, folder = random.Random(seed), f"t{seed}", tmp_path / str(seed)
+            cluster.create_topic(topic)
+            given = document(rng, folder, cluster.bootstrap_servers, topic)
+            try:
+                parse(given)
+                columns = spark.createDataFrame([], given["decode"]["schema"]).columns
+                sent = values(rng, columns[1:])
+                cluster.produce(topic, sent)
+                check(spark, given, sent, rng, monkeypatch)
+            except ConfigError as error:
+                assert [] == list(rows(folder)), (seed, given)
+                outcomes[str(error)] += 1
+            except BaseException:
+                print("seed", seed, given)
+                raise
+            else:
+                outcomes["written"] += 1
+    assert outcomes["written"] >= ROUNDS // 4, outcomes
+
+
+def check(spark: Any, given: dict[str, Any], sent: list[bytes], rng: random.Random, patch: pytest.MonkeyPatch) -> None:
+    """Run a pipeline with crashes, and then to its end, and compare what it has written."""
+    by = given["sink"].get("partition_by")
+    for _ in range(rng.randint(0, 2)):
+        with patch.context() as patched:
+            crash_at(patched, rng.randint(0, 8))
+            with contextlib.suppress(PipelineError):  # unless the pipeline has fewer steps
+                run(parse(given), spark)
+        if by is not None and rng.random() < 0.5:
+            given["sink"]["partition_by"] = by[1:] if by else ["date"]
+            with pytest.raises(ConfigError, match="partition"):
+                run(parse(given), spark)
+            given["sink"]["partition_by"] = by
+        if rng.random() < 0.3:
+            given["decode"]["schema"] = given["decode"]["schema"].replace("`id` long", "`id` string")
+            with pytest.raises(ConfigError, match="column id"):
+                run(parse(given), spark)
+            given["decode"]["schema"] = given["decode"]["schema"].replace("`id` string", "`id` long")
+    found = run(parse(given), spark).findings
+    assert [] == [each.text for each in found if each.what == "output"]
+    written = list(rows(Path(given["sink"]["path"])))
+    by = set(by if by is not None else ("date", "hour"))
+    expected = [json.loads(value) for value in sent if value != BAD]
+    for row in expected:
+        row |= {field: None for field in by & row.keys() if row[field] == ""}  # as Spark writes an empty partition
+    fields = list(expected[0])
+    assert expected == sorted(({field: row[field] for field in fields} for row in written), key=lambda row: row["id"])
+    extra = {"event_time", *given["decode"]["metadata"], *by} - set(fields)
+    assert {tuple(sorted(extra))} == {tuple(sorted(row.keys() - set(fields))) for row in written}
+    letters = [(row["offset"], row["value"]) for row in rows(Path(given["dead_letters"]["path"]))]
+    assert [(offset, value) for offset, value in enumerate(sent) if value == BAD] == sorted(letters)
