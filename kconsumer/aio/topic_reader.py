@@ -17,11 +17,11 @@ from kconsumer.ranges import offset_bounds
 from kconsumer.ranges.limits import Limits, Schema
 from kconsumer.ranges.offset_bounds import EARLIEST, LATEST, Point
 from kconsumer.ranges.progress import ProgressLine
-from kconsumer.ranges.topic_steps import Progress, RangesInTurn, find_ranges, progress_callback
+from kconsumer.ranges.topic_steps import Progress, RangesInTurn, find_ranges, progress_callback, topic_names
 
 
 async def read_topic(
-    topic: str,
+    topic: str | Iterable[str],
     *,
     bootstrap_servers: str | Sequence[str],
     start: Point = EARLIEST,
@@ -33,7 +33,7 @@ async def read_topic(
     max_rows: int = 20_000,
     **options: Any,
 ) -> Table:
-    """Returns all records of a topic's partitions between two points, as a table in memory.
+    """Returns all records of a topic, or of several topics, between two points, as a table in memory.
 
     `start` and `end` are each `earliest`, `latest` (the current end), an offset, or a `datetime` with a time zone (the
     first record of that time or later). An offset outside a partition is replaced by the partition's first or end
@@ -46,7 +46,7 @@ async def read_topic(
     and the number of all offsets.
 
     Raises OffsetOutOfRangeError if records are deleted while they are being read, TimeoutError if there is no progress
-    for `default_api_timeout_ms`, and ValueError if the topic does not exist.
+    for `default_api_timeout_ms`, and ValueError if a topic does not exist.
     """
     async with scan_topic(
         topic,
@@ -64,7 +64,7 @@ async def read_topic(
 
 
 def scan_topic(
-    topic: str,
+    topic: str | Iterable[str],
     *,
     bootstrap_servers: str | Sequence[str],
     start: Point = EARLIEST,
@@ -83,11 +83,11 @@ def scan_topic(
     which looks up the offsets, or await it to look them up. To end reading early, await `close()` or leave the
     `async with` block.
     """
-    limits = Limits(columns, schema, max_rows, max_bytes)
+    topics, limits = topic_names(topic), Limits(columns, schema, max_rows, max_bytes)
     for point in (start, end):
         offset_bounds.check(point)
     client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
-    return TopicReader(client, topic, (start, end), limits, progress_callback(progress, topic))
+    return TopicReader(client, topics, (start, end), limits, progress_callback(progress, topics))
 
 
 class TopicReader(AsyncReader):
@@ -101,7 +101,7 @@ class TopicReader(AsyncReader):
     def __init__(
         self,
         client: RangeClient,
-        topic: str,
+        topics: tuple[str, ...],
         bounds: tuple[Point, Point],
         limits: Limits,
         progress: Callable[[int, int], object] | None,
@@ -109,7 +109,7 @@ class TopicReader(AsyncReader):
         self.total = 0  # the number of offsets to read; known when the offsets were looked up
         self.done = 0  # the number of offsets read until now
         self._client = client
-        self._topic = topic
+        self._topics = topics
         self._bounds = bounds
         self._limits = limits
         self._progress = progress
@@ -125,7 +125,7 @@ class TopicReader(AsyncReader):
 
     async def _open(self) -> RangesInTurn:
         if self._ranges is None:
-            found = await self._client.run(find_ranges(self._client, self._topic, *self._bounds))
+            found = await self._client.run(find_ranges(self._client, self._topics, *self._bounds))
             self._ranges = RangesInTurn(self._client, found, self._limits)
             self.total = sum(after - at for at, after in found.values())
         return self._ranges
@@ -176,4 +176,4 @@ class TopicReader(AsyncReader):
             self._progress.end()
 
     def __repr__(self) -> str:
-        return f"<TopicReader of {self._topic} at {self.done} of {self.total} offsets>"
+        return f"<TopicReader of {', '.join(self._topics)} at {self.done} of {self.total} offsets>"

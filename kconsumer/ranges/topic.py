@@ -20,7 +20,7 @@ from kconsumer.ranges.client import RangeClient
 from kconsumer.ranges.limits import Limits, Schema
 from kconsumer.ranges.offset_bounds import EARLIEST, LATEST, Point
 from kconsumer.ranges.progress import ProgressLine
-from kconsumer.ranges.topic_steps import Progress, Ranges, RangesInTurn, Step, find_ranges, progress_callback
+from kconsumer.ranges.topic_steps import Progress, Ranges, RangesInTurn, Step, find_ranges, progress_callback, topic_names
 
 MAX_THREADS = 4
 MIN_MEMORY = 8 << 20  # the least `buffer_memory` of a thread (bytes)
@@ -29,7 +29,7 @@ MAX_WAITING_BATCHES = 2
 
 
 def read_topic(
-    topic: str,
+    topic: str | Iterable[str],
     *,
     bootstrap_servers: str | Sequence[str],
     start: Point = EARLIEST,
@@ -42,7 +42,7 @@ def read_topic(
     max_rows: int = 200_000,
     **options: Any,
 ) -> Table:
-    """Returns all records of a topic's partitions between two points, as a table in memory.
+    """Returns all records of a topic, or of several topics, between two points, as a table in memory.
 
     `start` and `end` are each `earliest`, `latest` (the current end), an offset, or a `datetime` with a time zone (the
     first record of that time or later). An offset outside a partition is replaced by the partition's first or end
@@ -54,7 +54,7 @@ def read_topic(
     and the number of all offsets.
 
     Raises OffsetOutOfRangeError if records are deleted while they are being read, TimeoutError if there is no progress
-    for `default_api_timeout_ms`, and ValueError if the topic does not exist.
+    for `default_api_timeout_ms`, and ValueError if a topic does not exist.
     """
     with scan_topic(
         topic,
@@ -73,7 +73,7 @@ def read_topic(
 
 
 def scan_topic(
-    topic: str,
+    topic: str | Iterable[str],
     *,
     bootstrap_servers: str | Sequence[str],
     start: Point = EARLIEST,
@@ -92,7 +92,7 @@ def scan_topic(
     The arguments are those of `read_topic`, and `schema` is that of `read_range`. To end reading and its threads early,
     call `close()` or leave a `with` block.
     """
-    limits = Limits(columns, schema, max_rows, max_bytes)
+    topics, limits = topic_names(topic), Limits(columns, schema, max_rows, max_bytes)
     for point in (start, end):
         offset_bounds.check(point)
     if threads is not None and threads < 1:
@@ -100,12 +100,12 @@ def scan_topic(
     client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
     # This client only looks up offsets: each thread reads with its own connections and its part of the memory.
     with client, client.in_use():
-        ranges = client.consumer._run(find_ranges(client, topic, start, end))
+        ranges = client.consumer._run(find_ranges(client, topics, start, end))
     by_thread = split_ranges(ranges, threads or min(os.cpu_count() or 1, MAX_THREADS))
     memory = max(client.config.buffer_memory // max(len(by_thread), 1), MIN_MEMORY)
     work = [(client.with_options(buffer_memory=memory), part) for part in by_thread]
     total = sum(after - at for at, after in ranges.values())
-    return TopicReader(limits, work, progress_callback(progress, topic), total)
+    return TopicReader(limits, work, progress_callback(progress, topics), total)
 
 
 def split_ranges(ranges: Ranges, count: int) -> list[Ranges]:

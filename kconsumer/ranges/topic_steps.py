@@ -7,7 +7,7 @@ awaits.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from kconsumer._common.clock import Clock
@@ -28,7 +28,15 @@ Progress = Callable[[int, int], object] | bool | None
 Step: TypeAlias = tuple[RecordBatch | None, int]  # a batch (None without records), and the number of offsets read
 
 
-def progress_callback(progress: Progress, topic: str) -> Callable[[int, int], object] | None:
+def topic_names(topic: str | Iterable[str]) -> tuple[str, ...]:
+    """Returns the names of the topics to read, each once. Raises ValueError if there are none."""
+    names = (topic,) if isinstance(topic, str) else tuple(dict.fromkeys(topic))
+    if not names:
+        raise ValueError("there is no topic to read: give the name of one, or a list of names")
+    return names
+
+
+def progress_callback(progress: Progress, topics: tuple[str, ...]) -> Callable[[int, int], object] | None:
     """Returns the function to call with the number of read offsets and the number of all offsets.
 
     Returns None if no progress should be shown. `read_topic` explains the values of `progress`.
@@ -36,20 +44,20 @@ def progress_callback(progress: Progress, topic: str) -> Callable[[int, int], ob
     if callable(progress):
         return progress
     wanted = sys.stderr is not None and sys.stderr.isatty() if progress is None else progress
-    return ProgressLine(topic, sys.stderr, Clock()) if wanted else None
+    return ProgressLine(", ".join(topics), sys.stderr, Clock()) if wanted else None
 
 
-def find_ranges(client: RangeClientBase, topic: str, start: Point, end: Point) -> Operation[Ranges]:
-    """Returns the start and end offset of each partition. The end is never before the start.
+def find_ranges(client: RangeClientBase, topics: tuple[str, ...], start: Point, end: Point) -> Operation[Ranges]:
+    """Returns the start and end offset of each partition of the topics. The end is never before the start.
 
-    Raises ValueError if the topic does not exist.
+    Raises ValueError if a topic does not exist.
     """
     consumer = client.consumer
-    topics = yield from listed_topics(consumer, [topic])
-    found = topics.get(topic)
-    if found is None:
-        raise ValueError(f"topic {topic!r} does not exist on {client.options['bootstrap_servers']}")
-    partitions = sorted(TopicPartition(topic, info.partition) for info in found.partitions)
+    found = yield from listed_topics(consumer, list(topics))
+    for topic in topics:
+        if found.get(topic) is None:
+            raise ValueError(f"topic {topic!r} does not exist on {client.options['bootstrap_servers']}")
+    partitions = sorted(TopicPartition(topic, info.partition) for topic in topics for info in found[topic].partitions)
     first = yield from consumer._beginning_offsets(partitions, None)
     last = yield from consumer._end_offsets(partitions, None)
     starts = yield from offset_bounds.resolve(consumer, start, first, last)

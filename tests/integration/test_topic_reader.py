@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import io
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pyarrow as pa
 import pytest
 
-from kconsumer import read_topic
+from kconsumer import aio, read_topic
 from kconsumer.errors import OffsetOutOfRangeError, StateError
 from kconsumer.ranges import scan_topic
 from support.brokers.kafka import Kafka
@@ -50,6 +51,22 @@ def test_every_record_once_and_in_order(kafka: Kafka, filled: str, threads: int)
     assert {n: numbered(count) for n, count in enumerate((500, 100, 50, 50))} == found
     assert (700, 700) == seen[-1] == (reader.done, reader.total)
     assert [] == reading_threads()
+
+
+def test_several_topics(kafka: Kafka, filled: str, topic_name: str) -> None:
+    """The records of several topics are in one table, those of a topic that is named twice once. A missing topic is an
+    error that names it.
+    """
+    more = kafka.create_topic(f"{topic_name}-more", 2)
+    kafka.produce(more, numbered(30), partition=1)
+    options = {"bootstrap_servers": kafka.bootstrap_servers}
+    tables = [read_topic([filled, more, more], **options), asyncio.run(aio.read_topic(iter([more, filled]), **options))]
+    for table in tables:
+        assert {filled: 700, more: 30} == Counter(table.to_pyarrow()["topic"].to_pylist())
+    with pytest.raises(ValueError, match="topic 'absent' does not exist"):
+        read_topic((more, "absent"), **options)
+    with pytest.raises(ValueError, match="no topic to read"):
+        read_topic([], **options)
 
 
 def test_leaving_early_ends_the_threads(kafka: Kafka, filled: str) -> None:
