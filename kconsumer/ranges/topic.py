@@ -20,7 +20,15 @@ from kconsumer.ranges.client import RangeClient
 from kconsumer.ranges.limits import Limits, Schema
 from kconsumer.ranges.offset_bounds import EARLIEST, LATEST, Point
 from kconsumer.ranges.progress import ProgressLine
-from kconsumer.ranges.topic_steps import Progress, Ranges, RangesInTurn, Step, find_ranges, progress_callback, topic_names
+from kconsumer.ranges.topic_steps import (
+    Progress,
+    Ranges,
+    RangesInTurn,
+    Step,
+    find_ranges,
+    progress_callback,
+    topic_names,
+)
 
 MAX_THREADS = 4
 MIN_MEMORY = 8 << 20  # the least `buffer_memory` of a thread (bytes)

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["KConsumerDataSource", "LagListener", "lag_listener", "register"]
 
 
-def register(spark: Any, *, pushdown: bool = True) -> None:
-    """Register the format `kconsumer` with a session, and enable filter push-down unless `pushdown` is False.
+def register(spark: Any, *, pushdown: bool = False) -> None:
+    """Register the format `kconsumer` with a session, and enable filter push-down if `pushdown` is True.
 
-    Push-down is enabled for all Python data sources of the session (`spark.sql.python.filterPushdown.enabled`).
+    Push-down is enabled for all Python data sources of the session (`spark.sql.python.filterPushdown.enabled`). Spark
+    (4.1 to 4.3) then keeps the filters of a query for later queries of the same DataFrame, which lack rows if they have
+    other filters. So with push-down each query needs a DataFrame of its own, a new `load()`.
     """
     from pyspark.errors import AnalysisException
 

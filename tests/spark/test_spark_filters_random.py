@@ -21,6 +21,7 @@ MOMENTS = ["timestamp_millis(0)", "timestamp_millis(-1)", "timestamp_millis(-500
            "timestamp'2023-11-14 22:13:20.001'", "timestamp_ntz'2023-11-14 22:13:20'", "date'2023-11-14'",
            "timestamp'9999-12-31 23:59:59.999999'", "timestamp_millis(1700000060000)", "NULL",
            "(SELECT timestamp_millis(1000))", "'2023-11-14 22:13:20'"]  # fmt: skip
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 COMPARE = ["=", "<=>", "<>", "<", "<=", ">", ">="]
 COLUMNS = {"topic": TEXTS, "partition": NUMBERS, "offset": NUMBERS, "timestamp": MOMENTS, "timestampType": NUMBERS[:7],
            "key": ["cast('k1' as binary)", "NULL", "X''"], "value": ["cast('v3' as binary)", "NULL"]}  # fmt: skip
@@ -74,20 +75,33 @@ def test_filters_select_the_same_rows_pushed_or_not(spark: Any) -> None:
     with FakeCluster() as cluster:
         produce(cluster)
         options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "t,u,t-2"}
-        source = spark.read.format("kconsumer").options(**options).load()
-        copy = spark.createDataFrame(source.toArrow(), source.schema).cache()
+        reader = spark.read.format("kconsumer").options(**options)
+        copy = spark.createDataFrame(reader.load().toArrow(), reader.load().schema).cache()
         different = []
         try:
+            spark.conf.set(PUSHDOWN, "true")
             for seed in range(SEED, SEED + FILTERS):
                 spark.conf.set("spark.sql.session.timeZone", ["UTC", "Asia/Kolkata"][seed % 2])
                 where = condition(random.Random(seed))
-                expected, found = (outcome(frame, where) for frame in (copy, source))
+                expected, found = (outcome(frame, where) for frame in (copy, reader.load()))
                 if isinstance(expected, list) and expected != found:
                     different.append((seed, where, expected, found))
         finally:
+            spark.conf.set(PUSHDOWN, "false")
             spark.conf.set("spark.sql.session.timeZone", "UTC")
             copy.unpersist()
     assert [] == different
+
+
+def test_queries_of_one_data_frame_have_their_own_filters(spark: Any) -> None:
+    """A query of a DataFrame has all its rows after a query with a filter, and next to one in a union."""
+    with FakeCluster() as cluster:
+        produce(cluster)
+        options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "t,u,t-2"}
+        frame = spark.read.format("kconsumer").options(**options).load()
+        selected = frame.where("topic = 'u'")
+        assert [24, 72, 36] == [each.count() for each in (selected, frame, frame.where("offset % 2 = 0"))]
+        assert 96 == selected.union(frame).count()
 
 
 def outcome(frame: Any, where: str) -> Any:

@@ -97,7 +97,7 @@ def test_filters_give_the_same_rows_pushed_or_not(spark: Any, options: dict[str,
         tasks = load(spark, options).filter("partition = 1").rdd.getNumPartitions()
         assert (1 if pushdown == "true" else 3) == tasks
     finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
 
 
 def test_limit_leaves_the_source_usable(spark: Any, options: dict[str, str]) -> None:

@@ -127,7 +127,7 @@ def classic(folder: Path) -> dict[str, bool]:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    kconsumer.spark.register(spark)
+    kconsumer.spark.register(spark, pushdown=True)
     with FakeCluster() as cluster:
         cluster.create_topic("numbers", partitions=2)
         for partition in range(2):

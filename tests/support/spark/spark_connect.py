@@ -50,7 +50,7 @@ def main() -> None:
     remote, servers, topic, folder = sys.argv[1:]
     warnings.simplefilter("ignore")
     spark = SparkSession.builder.remote(remote).getOrCreate()
-    kconsumer.spark.register(spark)
+    kconsumer.spark.register(spark, pushdown=True)
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
     lag = kconsumer.spark.lag_listener(spark, "connect-lag", bootstrap_servers=servers)
     batch = spark.read.format("kconsumer").options(**options).load()
