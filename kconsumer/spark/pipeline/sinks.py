@@ -246,7 +246,7 @@ class IcebergSink:
         """Returns whether the table has rows of a batch that was interrupted, whose snapshot may have expired.
 
         A snapshot is there if the one of the batch before is, because the oldest snapshots expire first. Otherwise the
-        rows are looked up. Raises PipelineError if they cannot be told from other rows.
+        rows are looked up. Raises PipelineError if they cannot be distinguished from other rows.
         """
         place = [name for name in METADATA[:3] if name in frame.columns]
         if place[-2:] == list(METADATA[1:3]):
