@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer import aio, ranges
+from kconsumer import aio
 from kconsumer.aio.ranges import RangeReader, TopicReader
 from kconsumer.arrow import RecordBatch, Table
 from kconsumer.errors import (
@@ -81,25 +81,6 @@ def open_range(broker: LogBroker) -> RangeReader:
 async def collect(reader: RangeReader | TopicReader) -> list[RecordBatch]:
     """Read to the end."""
     return [batch async for batch in reader]
-
-
-def test_a_range_is_that_of_the_blocking_reader(broker: LogBroker) -> None:
-    """The batches, gaps and offsets are those of the blocking reader, and reading to the end closes the connections."""
-
-    async def read() -> tuple[object, ...]:
-        async with open_range(broker) as reader:
-            return *described(reader), offsets(await collect(reader)), *described(reader)
-
-    with ranges.read_range(("t", 0), 0, END, bootstrap_servers=broker.address, max_rows=ROWS) as reader:
-        expected = *described(reader), offsets(list(reader)), *described(reader)
-    assert expected == asyncio.run(read())
-    assert GAPS == reader.gaps
-
-
-def described(reader: Any) -> tuple[object, ...]:
-    """Returns the properties that both kinds of readers have."""
-    offsets_of = reader.start_offset, reader.next_offset, reader.end_offset, reader.log_start_offset
-    return *offsets_of, reader.high_watermark, reader.gaps, reader.skipped, reader.columns
 
 
 def test_three_ways_to_open(broker: LogBroker) -> None:
@@ -297,22 +278,6 @@ def test_memory_error_while_columns_are_built(broker: LogBroker, monkeypatch: py
             return batches
 
     assert OFFSETS == offsets(asyncio.run(read()))
-
-
-def test_a_topic_as_a_table(broker: LogBroker) -> None:
-    """read_topic() returns the rows of both partitions, each in order, and its progress ends at the total."""
-    seen: list[tuple[int, int]] = []
-
-    async def read() -> Table:
-        return await aio.read_topic(
-            "t", bootstrap_servers=broker.address, end=END, progress=lambda done, total: seen.append((done, total))
-        )
-
-    table = asyncio.run(read()).to_pyarrow()
-    rows = list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
-    assert sorted(rows) == [(partition, offset) for partition in range(2) for offset in OFFSETS]
-    assert all(OFFSETS == [offset for at, offset in rows if at == partition] for partition in range(2))
-    assert (2 * END, 2 * END) == seen[-1]
 
 
 def test_a_client_reads_one_range_after_the_other(broker: LogBroker) -> None:

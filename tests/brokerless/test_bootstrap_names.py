@@ -14,15 +14,11 @@ from kconsumer import Consumer, ShareConsumer, groups
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import BootstrapResolutionError
 from kconsumer.testing import FakeCluster
+from support.harnesses.engines import ENGINES
 
 NAMES = [f"broker{number}.typo.invalid:9092" for number in range(3)]
 MESSAGE = r"no name in bootstrap_servers could be resolved.*broker0\.typo\.invalid:9092: .*Name or service not known"
 SOON_S = 20.0  # long for a loaded machine, short for a call without an end
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 
 
 class Names:

@@ -16,22 +16,14 @@ from kconsumer import Consumer, ConsumerRecords, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import RecordDeserializationError
 from kconsumer.testing import FakeCluster
+from support.harnesses.engines import ENGINES, Stop
 
 pytestmark = pytest.mark.network_thread
 
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 LIMIT_S = 20
 MAX_NOTICE_S = 0.5
 """How long user code waits until the consumer has noticed the change. With the classic engine it may not do so."""
-
-
-class Stop(BaseException):
-    """What user code raises, like Ctrl-C."""
 
 
 class UserCode:

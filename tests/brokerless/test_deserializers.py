@@ -11,14 +11,10 @@ import pytest
 from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import RecordDeserializationError, StateError
 from kconsumer.testing import FakeCluster
+from support.harnesses.engines import ENGINES
 
 TOPIC = "t"
 ZERO, ONE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 LIMIT = 200
 REFUSED = "poll() cannot be called inside a deserializer, nor by a signal handler that runs in one"
 Offsets = tuple[int, int, int | None, int | None]

@@ -24,15 +24,11 @@ from kconsumer.net.connection import Connection
 from kconsumer.state.assignment import Assignment
 from kconsumer.testing import FakeCluster
 from support.brokers.certificates import Authority
+from support.harnesses.engines import ENGINES
 from support.harnesses.interruptions import handler
 
 pytestmark = pytest.mark.network_thread
 
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 ALL = [TopicPartition("t", number) for number in range(3)]
 LIMIT_S = 30
 

@@ -16,6 +16,7 @@ import pytest
 from kconsumer import Consumer, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.testing import FakeCluster
+from support.harnesses.engines import ENGINES
 
 pytestmark = [
     pytest.mark.network_thread,
@@ -23,11 +24,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of os.fork() in a process with threads
 ]
 
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 ZERO = TopicPartition("t", 0)
 BOUND_S = 3.0  # a record that is delayed until the request timeout comes much later
 LIMIT_S = 30.0

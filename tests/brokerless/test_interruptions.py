@@ -17,17 +17,13 @@ import pytest
 from kconsumer import Consumer, ConsumerRecords, TopicPartition
 from kconsumer.errors import KafkaError, StateError
 from support.fakes.group_broker import GroupBroker
+from support.harnesses.engines import ENGINES
 from support.harnesses.fetching import Log
 from support.harnesses.inside import guard_of
 from support.harnesses.interruptions import Action, arrival, at_point, handler, no_thread_left, points
 
 pytestmark = pytest.mark.network_thread
 
-KINDS: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 ZERO = PARTITIONS[0]
 
@@ -120,7 +116,7 @@ def member(broker: GroupBroker, kind: str, journal: Journal) -> Iterator[Consume
         max_poll_records=5,
         max_partition_fetch_bytes=500,
         auto_commit_interval_ms=20,
-        **KINDS[kind],
+        **ENGINES[kind],
     )
     try:
         reads(made, journal)
@@ -157,14 +153,14 @@ def interrupted(consumer: Consumer, call: Callable[[], Any], point: int, act: Ca
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python drops some of `from_nowhere`
 @pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize("name", CALLS)
 def test_exception_at_any_call(broker: GroupBroker, name: str, kind: str, act: Callable[[], Action]) -> None:
     """After the exception of a signal handler the consumer reads on. After another exception it reads on or raises an
     error that says it was interrupted. No record is lost or repeated.
     """
     journal, call = Journal(), CALLS[name]
-    remaining = points(3 * list(KINDS).index(kind) + ACTS.index(act))
+    remaining = points(3 * list(ENGINES).index(kind) + ACTS.index(act))
     hit = True
     while hit:
         if name == "rejoin" or act is from_nowhere:

@@ -19,15 +19,11 @@ from kconsumer import Consumer, ShareConsumer, TopicPartition
 from kconsumer.engine.environment import Environment
 from kconsumer.errors import KafkaError
 from kconsumer.testing import FakeCluster
+from support.harnesses.engines import ENGINES
 from support.harnesses.interruptions import EVENTS, handler
 
 pytestmark = pytest.mark.network_thread
 
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 ZERO = TopicPartition("t", 0)
 
 CALLS: dict[str, Callable[[Any], Any]] = {

@@ -15,15 +15,11 @@ from kconsumer.errors import StateError, WakeupError
 from kconsumer.testing import FakeCluster
 from support.brokers.certificates import Authority
 from support.fakes.tls_peer import send_close_notify
+from support.harnesses.engines import ENGINES
 from support.harnesses.inside import server_of
 from support.harnesses.polling import poll_until
 
 TP = TopicPartition("t", 0)
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 LIMIT_S = 30.0
 
 

@@ -21,6 +21,7 @@ from kconsumer.errors import KafkaError, ProtocolError
 from kconsumer.schema import APIS
 from kconsumer.types import GroupMetadata
 from support.fakes.coordinator_broker import INTERVAL_MS, CoordinatorBroker
+from support.harnesses.engines import ENGINES
 from support.harnesses.inside import config_of, parts_of
 from support.harnesses.raise_once import MAX_ERRORS, Fault, HookError, fail_in_encoder, fail_in_handler
 
@@ -29,11 +30,6 @@ LIMIT_S = 20
 POLL_S = 0.005  # most of a run is spent in such waits
 RECORDS = 10
 
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {"engine": "classic"},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 OF_CLASSIC_GROUPS = {"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"}
 OF_CONSUMER_GROUPS = {"ConsumerGroupHeartbeat"}
 OF_LOGINS = {"SaslHandshake", "SaslAuthenticate"}

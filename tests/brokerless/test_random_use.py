@@ -24,24 +24,16 @@ from kconsumer.errors import CommitFailedError, RebalanceInProgressError, StateE
 from kconsumer.testing import FakeCluster
 from support.brokers.certificates import Authority
 from support.harnesses.cancellation import cancel_at
+from support.harnesses.engines import ENGINES, Stop
 from support.harnesses.interruptions import arrival, at_point, handler
 
 pytestmark = pytest.mark.network_thread
 
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 BROKERS, PARTITIONS = 2, 3
 ALL = [TopicPartition("t", number) for number in range(PARTITIONS)]
 STEPS = 120
 LIMIT_S = 30
 Offsets = dict[TopicPartition, int]
-
-
-class Stop(BaseException):
-    """The exception of a signal handler."""
 
 
 def committed(cluster: FakeCluster) -> Offsets:

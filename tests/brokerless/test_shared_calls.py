@@ -16,14 +16,10 @@ from kconsumer import Consumer, OffsetAndMetadata, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, KafkaError, StateError, WakeupError
 from kconsumer.testing import FakeCluster
+from support.harnesses.engines import ENGINES
 from support.harnesses.inside import engine_of, guard_of, parts_of
 from support.harnesses.threads import elsewhere, eventually
 
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 PARTITIONS = 4
 RECORDS = 3000
 TPS = [TopicPartition("t", number) for number in range(PARTITIONS)]

@@ -20,6 +20,7 @@ from kconsumer.errors import KafkaError
 from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT, LEAVE_GROUP
 from support.fakes.group_broker import GroupBroker
 from support.fakes.scripted_broker import SILENCE
+from support.harnesses.engines import ENGINES
 from support.harnesses.fetching import Log
 from support.harnesses.inside import guard_of
 from support.harnesses.interruptions import arrival, at_point, handler, no_thread_left, one_of, signal_after
@@ -27,11 +28,6 @@ from support.harnesses.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.network_thread
 
-KINDS: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 BATCHES, BATCH = 200, 10
 
@@ -116,7 +112,7 @@ def member(broker: GroupBroker, kind: str) -> Iterator[Consumer]:
         max_poll_records=7,
         consumer_timeout_ms=200,
         max_partition_fetch_bytes=1000,
-        **KINDS[kind],
+        **ENGINES[kind],
     )
     try:
         until(lambda: made.poll(1))
@@ -173,7 +169,7 @@ def reads_on(consumer: Consumer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outer", "kind"), [(outer, kind) for row, outer in enumerate(CALLS) for kind in one_of(list(KINDS), row)]
+    ("outer", "kind"), [(outer, kind) for row, outer in enumerate(CALLS) for kind in one_of(list(ENGINES), row)]
 )
 def test_handler_inside_a_call(broker: GroupBroker, outer: str, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """When a handler uses the consumer at any moment of any call, both calls end in time with documented errors. Then
@@ -216,7 +212,7 @@ def quiet(call: Callable[[Consumer], Any], consumer: Consumer) -> None:
         (inner, outer, kind)
         for row, inner in enumerate(["close", "unsubscribe", "commit", "wakeup", "seek"])
         for column, outer in enumerate(WAITING)
-        for kind in one_of(list(KINDS), row + column)
+        for kind in one_of(list(ENGINES), row + column)
     ],
 )
 def test_handler_while_a_call_waits(
@@ -251,7 +247,7 @@ def test_handler_while_a_call_waits(
     assert len(caplog.records) < 40
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ENGINES)
 def test_ctrl_c_ends_a_close_that_waits_to_leave(broker: GroupBroker, kind: str) -> None:
     """An exception of a signal handler ends close() while the coordinator does not respond to the leaving member."""
 

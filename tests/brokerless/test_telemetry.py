@@ -17,17 +17,13 @@ from kconsumer.net.connection import Connection
 from kconsumer.telemetry.manager import TelemetryManager
 from kconsumer.telemetry.state import TelemetryState
 from kconsumer.testing import FakeCluster
+from support.harnesses.engines import ENGINES
 from support.harnesses.inside import parts_of
 
 LIMIT_S = 20.0
 INTERVAL_MS = 100
 PREFIX = "org.apache.kafka.consumer.fetch.manager."
 READ = PREFIX + "records.consumed.total"
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {"engine": "classic"},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 
 
 @pytest.fixture

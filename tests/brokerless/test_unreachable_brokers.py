@@ -13,13 +13,8 @@ import pytest
 from kconsumer import Consumer, ShareConsumer
 from kconsumer.net.address_failures import ADVERTISED
 from kconsumer.testing import FakeCluster
+from support.harnesses.engines import ENGINES
 from support.harnesses.inside import model_of, server_of
-
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 
 
 @pytest.fixture

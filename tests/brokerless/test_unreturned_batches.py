@@ -17,24 +17,16 @@ import pytest
 from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import StateError
 from kconsumer.testing import FakeCluster
+from support.harnesses.engines import ENGINES, Stop
 from support.harnesses.interruptions import arrival, at_point, handler, one_of, points
 
 # A handler may run inside a finalizer. Python then reports its exception instead of raising it.
 UNRAISABLE = "ignore::pytest.PytestUnraisableExceptionWarning"
 pytestmark = [pytest.mark.network_thread, pytest.mark.filterwarnings(UNRAISABLE)]
 
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 ZERO = PARTITIONS[0]
 LIMIT_S = 20
-
-
-class Stop(BaseException):
-    """The exception of a signal handler."""
 
 
 class Member:

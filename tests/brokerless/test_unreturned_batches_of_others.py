@@ -17,6 +17,7 @@ from kconsumer import Consumer, ShareConsumer, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import StateError
 from kconsumer.testing import FakeCluster
+from support.harnesses.engines import Stop
 from support.harnesses.interruptions import Tracer, arrival, at_point, handler, points
 
 # A handler may run inside a finalizer. Python then reports its exception instead of raising it.
@@ -26,10 +27,6 @@ pytestmark = [pytest.mark.network_thread, pytest.mark.filterwarnings(UNRAISABLE)
 ENGINES: dict[str, dict[str, Any]] = {"classic": {}, "threaded": {"engine": "threaded"}}
 ZERO = TopicPartition("t", 0)
 LIMIT = 100  # polls
-
-
-class Stop(BaseException):
-    """The exception of a signal handler."""
 
 
 @pytest.fixture

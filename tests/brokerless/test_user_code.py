@@ -19,17 +19,13 @@ from support.brokers.certificates import Authority
 from support.fakes.group_broker import GroupBroker
 from support.fakes.scripted_broker import CLOSE
 from support.fakes.tls_peer import server_context
+from support.harnesses.engines import ENGINES
 from support.harnesses.inside import engine_of, guard_of, parts_of
 from support.harnesses.interruptions import no_thread_left
 from support.harnesses.threads import elsewhere
 
 pytestmark = pytest.mark.network_thread
 
-KINDS: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -104,7 +100,7 @@ class Hooks(logging.Handler):
         self.look("on_revoke")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ENGINES)
 def test_lock_is_free_while_user_code_runs(broker: GroupBroker, kind: str) -> None:
     """While deserializers, interceptors, listeners, commit callbacks, reporters and log handlers run, another thread
     can take the lock. (An assignor runs under it, as in Java.)
@@ -126,7 +122,7 @@ def test_lock_is_free_while_user_code_runs(broker: GroupBroker, kind: str) -> No
             on_commit=hooks.on_commit,
             auto_commit_interval_ms=10,
             max_poll_records=5,
-            **KINDS[kind],
+            **ENGINES[kind],
         )
         hooks.consumer = consumer
         with consumer:
@@ -162,7 +158,7 @@ def wait_for_heartbeats(broker: GroupBroker, count: int) -> int:
     return broker.heartbeats - before
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ENGINES)
 def test_heartbeats_continue_while_a_deserializer_waits(broker: GroupBroker, kind: str) -> None:
     """A deserializer that waits for three heartbeats gets them, and its result is returned."""
     slow, seen = threading.Event(), []
@@ -173,7 +169,7 @@ def test_heartbeats_continue_while_a_deserializer_waits(broker: GroupBroker, kin
             seen.append(wait_for_heartbeats(broker, 3))
         return data
 
-    options = KINDS[kind] | ({} if kind == "consumer" else {"heartbeat_interval_ms": 100, "session_timeout_ms": 6000})
+    options = ENGINES[kind] | ({} if kind == "consumer" else {"heartbeat_interval_ms": 100, "session_timeout_ms": 6000})
     with Consumer(
         "t",
         bootstrap_servers=broker.address,
@@ -190,7 +186,7 @@ def test_heartbeats_continue_while_a_deserializer_waits(broker: GroupBroker, kin
     assert seen[0] >= 3, seen
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ENGINES)
 def test_heartbeats_continue_while_a_key_password_waits(broker: GroupBroker, kind: str, tmp_path: Path) -> None:
     """Certificate files change, and the callable `ssl_password` blocks when the next connection is made. It runs
     without the lock on a background thread, heartbeats are sent on the other connection, and the new certificates are
@@ -214,7 +210,7 @@ def test_heartbeats_continue_while_a_key_password_waits(broker: GroupBroker, kin
         return "sesame"
 
     renew()
-    options = KINDS[kind] | ({} if kind == "consumer" else {"heartbeat_interval_ms": 100, "session_timeout_ms": 6000})
+    options = ENGINES[kind] | ({} if kind == "consumer" else {"heartbeat_interval_ms": 100, "session_timeout_ms": 6000})
     with Consumer(
         "t",
         bootstrap_servers=broker.address,
@@ -244,7 +240,7 @@ def test_heartbeats_continue_while_a_key_password_waits(broker: GroupBroker, kin
     assert sent[0] >= 3, sent
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize("what", ["seek", "close", "unsubscribe", "pause"])
 def test_position_changed_inside_a_deserializer(broker: GroupBroker, kind: str, what: str) -> None:
     """A deserializer, or a signal handler that runs inside one, changes a position or closes the consumer. Records
@@ -273,7 +269,7 @@ def test_position_changed_inside_a_deserializer(broker: GroupBroker, kind: str, 
         value_deserializer=value,
         max_partition_fetch_bytes=500,
         max_poll_records=20,
-        **KINDS[kind],
+        **ENGINES[kind],
     )
     got: dict[TopicPartition, list[int]] = {ZERO: [], ONE: []}
     try:
@@ -295,13 +291,13 @@ def test_position_changed_inside_a_deserializer(broker: GroupBroker, kind: str, 
     assert no_thread_left()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ENGINES)
 def test_close_in_a_commit_callback(broker: GroupBroker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """close() in a commit callback ends poll(), which returns nothing. No thread is started again, and nothing is
     logged.
     """
     with Consumer(
-        "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **KINDS[kind]
+        "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **ENGINES[kind]
     ) as consumer:
         while not consumer.poll(1):
             pass
@@ -317,7 +313,7 @@ def test_close_in_a_commit_callback(broker: GroupBroker, kind: str, caplog: pyte
     assert [] == [record for record in caplog.records if record.levelno > logging.INFO]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_interrupted_listener_in_unsubscribe(broker: GroupBroker, kind: str, stop: type[BaseException]) -> None:
     """Ctrl-C in on_revoke ends the membership nevertheless: the consumer can subscribe and read again."""
@@ -326,7 +322,7 @@ def test_interrupted_listener_in_unsubscribe(broker: GroupBroker, kind: str, sto
         raise stop
 
     with Consumer(
-        bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **KINDS[kind]
+        bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **ENGINES[kind]
     ) as consumer:
         for _ in range(2):
             consumer.subscribe(["t"], on_revoke=on_revoke)
@@ -338,11 +334,11 @@ def test_interrupted_listener_in_unsubscribe(broker: GroupBroker, kind: str, sto
             assert frozenset() == consumer.assignment()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ENGINES)
 def test_response_that_cannot_be_handled(broker: GroupBroker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """An invalid response fails only its own request and logs a traceback; the next look-up works."""
     with Consumer(
-        "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **KINDS[kind]
+        "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **ENGINES[kind]
     ) as consumer:
         while not consumer.poll(1):
             pass
@@ -383,12 +379,12 @@ def test_heartbeat_thread_survives(broker: GroupBroker, caplog: pytest.LogCaptur
     assert "a mistake" in caplog.text
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize("timeout", [timedelta.max, 1e10, float("inf")])
 def test_longest_timeouts(broker: GroupBroker, kind: str, timeout: Any) -> None:
     """Calls that wait accept every timeout up to timedelta.max."""
     with Consumer(
-        "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **KINDS[kind]
+        "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **ENGINES[kind]
     ) as consumer:
         while not consumer.poll(timeout):
             pass
@@ -396,13 +392,13 @@ def test_longest_timeouts(broker: GroupBroker, kind: str, timeout: Any) -> None:
         consumer.commit(timeout=timeout)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ENGINES)
 def test_one_wakeup_raises_once(broker: GroupBroker, kind: str) -> None:
     """A wakeup that ends committed() is not raised again by the next poll, which looks up the same offsets."""
     from kconsumer.errors import WakeupError
 
     with Consumer(
-        bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **KINDS[kind]
+        bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **ENGINES[kind]
     ) as consumer:
         consumer.assign([ZERO, ONE])
         consumer.poll(0)

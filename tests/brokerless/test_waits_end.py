@@ -24,22 +24,14 @@ from kconsumer import Consumer, ShareConsumer, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import WakeupError
 from kconsumer.testing import FakeCluster, MockConsumer
+from support.harnesses.engines import ENGINES, Stop
 from support.harnesses.interruptions import handler, one_of
 
 pytestmark = pytest.mark.network_thread
 
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer": {"group_protocol": "consumer"},
-}
 ZERO = TopicPartition("t", 0)
 WAIT_S = 60.0
 BOUND_S = 3.0
-
-
-class Stop(BaseException):
-    """An exception that another thread raises in the main thread, or that of a signal handler."""
 
 
 def ctrl_c() -> None:

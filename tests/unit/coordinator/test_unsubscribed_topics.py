@@ -10,12 +10,11 @@ from collections.abc import Callable
 import pytest
 
 from kconsumer.coordinator.consumer_protocol.state import MemberState
-from kconsumer.errors import BrokerConnectionError
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness
 from support.harnesses.consumer_state import ConsumerState
-from support.harnesses.group_harness import FirstTakesAllCooperative, GroupHarness, tps
+from support.harnesses.group_harness import GroupHarness
 
 T, U = TopicPartition("t", 0), TopicPartition("u", 0)
 
@@ -103,28 +102,3 @@ def test_on_revoke_raised_and_the_target_came_back() -> None:
     group.respond(beat, 3, {"t": [0], "u": [0]})
     group.until_stable()
     assert (True, True) == fetchable(group)
-
-
-# --- classic protocol ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("waiting_for", ["the JoinGroup", "the coordinator", "the backoff"])
-def test_classic_unsubscribed_topic_is_not_read_while_the_group_rebalances(waiting_for: str) -> None:
-    """An unsubscribed topic is not fetched, although a cooperative member owns its partitions until it joins again."""
-    group = GroupHarness(assignor=FirstTakesAllCooperative(), topics=("t", "u"), enable_auto_commit=False)
-    group.stable(*tps("t", 0), *tps("u", 0))
-    for tp in (T, U):
-        group.consume(tp, 1)
-    group.member.request_rejoin("test")
-    match waiting_for:
-        case "the JoinGroup":
-            group.until("JoinGroup")
-        case "the coordinator":
-            group.coordinator.mark_unknown("gone", group.now)
-        case "the backoff":
-            group.break_connection(group.until("JoinGroup"), BrokerConnectionError("gone"))
-            group.find_coordinator()
-    group.subscription.subscribe(["t"])
-    group.poll()
-    assert (True, False) == fetchable(group)
-    assert {T, U} == set(group.assignment.assigned())
