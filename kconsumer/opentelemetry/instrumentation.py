@@ -12,7 +12,7 @@ import logging
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from opentelemetry.context import Context
@@ -248,14 +248,15 @@ class Instrumentation:
     def traced(self, handler: T, consumer: object = None) -> T:
         """Returns a function that calls `handler(record, …)` inside `process(record)`. It may be a coroutine function.
 
-        For `kconsumer.parallel.process`, and for handlers of your own.
+        If it gets a list of records, there is a span for each, and all have the exception of the handler. For
+        `kconsumer.parallel.process`, and for handlers of your own.
         """
         wrapped: Any
         if inspect.iscoroutinefunction(handler):
 
             @functools.wraps(handler)
             async def handle_async(record: Any, *args: Any, **kwargs: Any) -> Any:
-                with self.process(record, consumer):
+                with self._processing(record, consumer):
                     return await handler(record, *args, **kwargs)
 
             wrapped = handle_async
@@ -263,12 +264,19 @@ class Instrumentation:
 
             @functools.wraps(handler)
             def handle(record: Any, *args: Any, **kwargs: Any) -> Any:
-                with self.process(record, consumer):
+                with self._processing(record, consumer):
                     return handler(record, *args, **kwargs)
 
             wrapped = handle
         traced: T = wrapped
         return traced
+
+    def _processing(self, records: Any, consumer: object) -> ExitStack:
+        """A context manager for the processing of a record, or of a list of them."""
+        with ExitStack() as stack:
+            for record in records if isinstance(records, list) else [records]:
+                stack.enter_context(self.process(record, consumer))
+            return stack.pop_all()
 
     @property
     def _textmap(self) -> TextMapPropagator:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from kconsumer._client.consumer_base import ConsumerBase
 from kconsumer.consumer import Consumer
 from kconsumer.errors import ConfigError
+from kconsumer.parallel.batches import Batch, PartialBatchError
 from kconsumer.parallel.dead_letters import DeadLetters
 from kconsumer.parallel.processor import Processor
 from kconsumer.parallel.runs import stop
@@ -28,8 +29,10 @@ __all__ = [
     "AsyncProcessor",
     "AsyncShareProcessor",
     "Attempt",
+    "Batch",
     "CircuitBreaker",
     "DeadLetters",
+    "PartialBatchError",
     "Processor",
     "Retry",
     "ShareProcessor",
@@ -93,6 +96,10 @@ def process(
     - `handler_timeout_s`: how long an attempt may take. It then fails with HandlerTimeoutError. A coroutine is
       cancelled and a process killed. A thread cannot be ended: its result no longer counts, and there is no further
       attempt, because it may still use the record. None is no limit.
+    - `batch`: with a Batch, the handler gets a list of records, and the list of their attempts if it takes two
+      arguments. The records of an order may be in one batch, but not in two at a time. The handler may raise a
+      PartialBatchError. A batch that fails as a whole is tried again, the last time with each record alone. Up to twice
+      `workers` times `max_records` records are in flight, if that is more than `max_in_flight`.
     - `rate_limit`: how many attempts are begun per second. `circuit_breaker`: a CircuitBreaker. None are no limits.
     - `on_failure`: what follows the last attempt. "stop" ends the call, which raises the error; the record is not
       committed. "skip" and a callable count the record as finished. The callable gets the record and the error on the

@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from kconsumer.errors import TimeoutError
+from kconsumer.parallel.batch_scheduler import ALONE, Failure
 from kconsumer.parallel.scheduler import Task
 from kconsumer.parallel.settings import Attempt, Handler, Settings, positional_arguments
 from kconsumer.parallel.work_queue import WorkQueue
@@ -57,32 +58,39 @@ class Failures:
         self._arguments = max(2, positional_arguments(self._on_failure, 3)) if callable(self._on_failure) else 0
         self._attempts = settings.retry.attempts
 
-    def handle(self, task: Task, error: BaseException, *, last: bool = False) -> None:
-        """Handle the error of an attempt, the `last` one or not. Calls a callable `on_failure` on this thread."""
+    def handle(self, task: Task, error: BaseException, *, last: bool = False, failure: Failure = ALONE) -> bool:
+        """Handle the error of an attempt, the `last` one or not. Calls a callable `on_failure` on this thread.
+
+        Returns True if the record counts as finished. Otherwise the tasks that follow it in a batch have ended, too.
+        """
+        followers = len(failure.rest)
         try:
-            if self._queue.retry(task, error, last=last):
-                return
+            if self._queue.retry(task, error, last=last, failure=failure):
+                return False
             self._call(task, error)
         except BaseException as fatal:  # user code may raise anything, and the run ends with it
-            self._queue.give_up(task, fatal)
-        else:
-            self._queue.give_up(task, None)
+            self._queue.give_up(task, fatal, followers)
+            return False
+        self._queue.give_up(task, None, followers)
+        return True
 
-    async def handle_async(self, task: Task, error: BaseException) -> None:
+    async def handle_async(self, task: Task, error: BaseException, failure: Failure = ALONE) -> bool:
         """Like `handle`, for a callable `on_failure` that may be a coroutine function."""
+        followers = len(failure.rest)
         try:
-            if self._queue.retry(task, error):
-                return
+            if self._queue.retry(task, error, failure=failure):
+                return False
             result = self._call(task, error)
             if isinstance(result, Awaitable):
                 await result
         except BaseException as fatal:  # as above
             if task[0].closed and isinstance(fatal, self._cancellation):  # the run has ended, and waits no longer
-                self._queue.drop(task)
+                self._queue.drop(task, followers)
                 raise
-            self._queue.give_up(task, fatal)
-        else:
-            self._queue.give_up(task, None)
+            self._queue.give_up(task, fatal, followers)
+            return False
+        self._queue.give_up(task, None, followers)
+        return True
 
     def _call(self, task: Task, error: BaseException) -> Any:
         """Call `on_failure`. Raises the error that ends the run, if there is one."""

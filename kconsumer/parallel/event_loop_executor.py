@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from kconsumer.parallel.attempt import Call, Failures, timeout_error
+from kconsumer.parallel.batch_calls import BatchCalls
 from kconsumer.parallel.concurrency import Concurrency
+from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.scheduler import Task
 from kconsumer.parallel.settings import Handler, Settings
 from kconsumer.parallel.work_queue import Worker, WorkQueue
@@ -22,6 +25,7 @@ class EventLoopExecutor:
         self._handler = handler
         self._failures = Failures(queue, settings, asyncio.CancelledError)
         self._call_of = Call(handler, settings)
+        self._batches = BatchCalls(self._call_of, queue, self._failures)
         self._timeout_s = settings.handler_timeout_s
         self._now = concurrency.clock.now
         self._new_event_loop = concurrency.event_loop
@@ -75,8 +79,10 @@ class EventLoopExecutor:
         """Start coroutines while there are free workers and records. Called in the event loop."""
         while self._free and self._queue.exchange(self._free[-1], wait=False):
             worker = self._free.pop()
-            worker.current = worker.tasks.popleft()  # before `closed` is read, as in `ThreadExecutor`
-            coroutine = self._loop.create_task(self._process(worker.current))
+            if worker.tasks:
+                worker.current = worker.tasks.popleft()  # before `closed` is read, as in `ThreadExecutor`
+            processing = self._process_batch(worker) if worker.current is None else self._process(worker.current)
+            coroutine = self._loop.create_task(processing)
             self._tasks.add(coroutine)
             coroutine.add_done_callback(partial(self._on_done, worker))
         self._wait_for_retry()
@@ -108,9 +114,34 @@ class EventLoopExecutor:
 
     async def _call(self, task: Task) -> None:
         tracker, _, record = task
+        try:
+            error = await self._attempt(self._call_of.arguments(task), (tracker,))
+        except asyncio.CancelledError:
+            self._queue.drop(task)
+            raise
+        if error is not None:
+            await self._failures.handle_async(task, error)
+        else:
+            tracker.failures.pop(record.offset, None)
+            tracker.finish(record.offset)
+            self._queue.finish(task)
+
+    async def _process_batch(self, worker: Worker) -> None:
+        error = self._batches.begin(worker)
+        batch = worker.batch
+        if batch and error is None:
+            try:
+                error = await self._attempt(self._batches.arguments(batch), [group[0][0] for group in batch])
+            except asyncio.CancelledError:
+                self._batches.drop(batch)
+                raise
+        await self._batches.end_async(batch, error)
+
+    async def _attempt(self, arguments: tuple[Any, ...], trackers: Iterable[OffsetTracker]) -> BaseException | None:
+        """Call the handler. Returns its error, or None. Raises CancelledError if the run has ended."""
         timer = None if self._timeout_s is None else asyncio.timeout(self._timeout_s)
         try:
-            result = self._handler(*self._call_of.arguments(task))
+            result = self._handler(*arguments)
             if not isinstance(result, Awaitable):
                 raise TypeError(
                     f"with executor='asyncio' the handler must be a coroutine function; it returned {result!r}"
@@ -121,18 +152,13 @@ class EventLoopExecutor:
                 async with timer:
                     await result
         except asyncio.CancelledError as error:
-            if tracker.closed:  # the run has ended
-                self._queue.drop(task)
+            if all(tracker.closed for tracker in trackers):  # the run has ended
                 raise
             cancelled = RuntimeError("the handler was cancelled")
             cancelled.__cause__ = error
-            await self._failures.handle_async(task, cancelled)
+            return cancelled
         except GeneratorExit:  # the garbage collector ends the coroutine, because the loop was closed before
             raise
         except BaseException as error:  # user code may raise anything
-            expired = timer is not None and timer.expired()
-            await self._failures.handle_async(task, timeout_error(self._timeout_s) if expired else error)
-        else:
-            tracker.failures.pop(record.offset, None)
-            tracker.finish(record.offset)
-            self._queue.finish(task)
+            return timeout_error(self._timeout_s) if timer is not None and timer.expired() else error
+        return None

@@ -149,9 +149,20 @@ class Scheduler:
             del tracker.shards[shard]
             self.runnable -= 1
 
-    def drop(self, task: Task) -> None:
-        """End a task of a closed tracker whose record was not started, or failed. The record stays unfinished."""
-        self.in_flight -= 1
+    def put_back(self, tasks: Sequence[Task]) -> None:
+        """Let records wait again behind an earlier one of their shard, with which they were started."""
+        if tasks:
+            tracker, shard, _ = tasks[0]
+            waiting = tracker.shards[shard] or deque()
+            waiting.extendleft(record for _, _, record in reversed(tasks))
+            tracker.shards[shard] = waiting
+
+    def drop(self, task: Task, followers: int = 0) -> None:
+        """End a task of a closed tracker whose record was not started, or failed. The record stays unfinished.
+
+        So do those of the `followers` of its shard that were started with it.
+        """
+        self.in_flight -= 1 + followers
         self.runnable -= 1
 
     def close(self, trackers: Collection[OffsetTracker]) -> None:

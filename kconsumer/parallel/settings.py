@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, TypedDict
 
 from kconsumer._core.decode import ConsumerRecord
 from kconsumer.errors import ConfigError
+from kconsumer.parallel.batches import Batch
 from kconsumer.parallel.scheduler import ORDERS
 from kconsumer.types import TopicPartition
 
@@ -21,7 +22,7 @@ ON_FAILURE = ("stop", "skip")
 Order = Literal["partition", "key", "none"] | Callable[[ConsumerRecord], Hashable]
 ExecutorName = Literal["threads", "processes", "asyncio"]
 Revocation = Literal["drain", "abandon"]
-Handler = Callable[..., Any]  # (record), or (record, attempt)
+Handler = Callable[..., Any]  # (record), or (record, attempt); with a batch a list of each
 OnFailure = Callable[..., Any]  # (record, error), or (record, error, attempt)
 
 
@@ -149,6 +150,7 @@ class Options(TypedDict, total=False):
     handler_timeout_s: float | None
     rate_limit: float | None
     circuit_breaker: CircuitBreaker | None
+    batch: Batch | None
 
 
 class RunOptions(Options, total=False):
@@ -173,6 +175,7 @@ class Settings:
     handler_timeout_s: float | None = None
     rate_limit: float | None = None
     circuit_breaker: CircuitBreaker | None = None
+    batch: Batch | None = None
 
     def __post_init__(self) -> None:
         if self.retry is None:
@@ -201,6 +204,15 @@ class Settings:
                 raise ConfigError(f"{name} must be a number above 0, or None, not {number!r}")
         if self.circuit_breaker is not None and not isinstance(self.circuit_breaker, CircuitBreaker):
             raise ConfigError(f"circuit_breaker must be a CircuitBreaker, not {self.circuit_breaker!r}")
+        if self.batch is not None:
+            if not isinstance(self.batch, Batch):
+                raise ConfigError(f"batch must be a Batch, such as Batch(max_records=100), not {self.batch!r}")
+            object.__setattr__(self, "max_in_flight", max(self.max_in_flight, 2 * self.max_running))
+
+    @property
+    def max_running(self) -> int:
+        """The number of records that handlers process at a time."""
+        return self.workers * (1 if self.batch is None else self.batch.max_records)
 
     @property
     def max_waiting(self) -> int:

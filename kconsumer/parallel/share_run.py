@@ -36,7 +36,7 @@ class ShareRun(ProcessorBase):
         self._consumer = state.consumer
         self._engine = self._consumer._engine
         self._acquired = AcquiredRecords(self._consumer, state.queue.unfinished_handlers)
-        self._limit = AcquireLimit(settings.workers, settings.max_in_flight, careful=settings.on_failure == "stop")
+        self._limit = AcquireLimit(settings.max_running, settings.max_in_flight, careful=settings.on_failure == "stop")
         self._renews = True
         self._now = state.clock.now
         self._idle_limit_ms: float | None = self._consumer._config.consumer_timeout_ms

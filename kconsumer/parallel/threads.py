@@ -8,6 +8,7 @@ from typing import Any
 
 from kconsumer.engine.environment import Thread
 from kconsumer.parallel.attempt import Call, Failures, timeout_error
+from kconsumer.parallel.batch_calls import BatchCalls
 from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.scheduler import Task
 from kconsumer.parallel.settings import Handler, Settings
@@ -24,8 +25,10 @@ class ThreadExecutor:
         self._handlers = [handler] * settings.workers
         self._failures = Failures(queue, settings)
         self._call = Call(handler, settings)
+        self._batches = BatchCalls(self._call, queue, self._failures)
         self._timeout_s = settings.handler_timeout_s
-        self._single = self._timeout_s is not None or queue.gate.limited  # workers take one record at a time
+        # Workers take one record, or one batch, at a time.
+        self._single = self._timeout_s is not None or queue.gate.limited or settings.batch is not None
         self._concurrency = concurrency
         self._now = concurrency.clock.now
         self._threads: dict[Worker, Thread] = {}
@@ -45,12 +48,15 @@ class ThreadExecutor:
     def _replace(self, expired: Worker, task: Task) -> None:
         """Start a thread in place of one whose handler does not return, which ends when it does."""
         worker = self._queue.new_worker()
-        worker.current = task
+        worker.current, worker.batch = expired.current, expired.batch
         del self._threads[expired]
         self._start_thread(worker, partial(self._continue, worker, task))
 
     def _continue(self, worker: Worker, task: Task) -> None:
-        self._failures.handle(task, timeout_error(self._timeout_s), last=True)
+        if worker.batch:
+            self._batches.end(worker.batch, timeout_error(self._timeout_s), last=True)
+        else:
+            self._failures.handle(task, timeout_error(self._timeout_s), last=True)
         self._work(worker, self._handlers[0])
 
     def stop(self, timeout_s: float) -> None:
@@ -62,7 +68,8 @@ class ThreadExecutor:
     def _work(self, worker: Worker, handler: Any) -> None:
         tasks = worker.tasks
         while self._queue.exchange(worker):
-            began, count = self._now(), 0
+            began = self._now()
+            count = self._process_batch(worker, handler) if worker.batch else 0
             while True:
                 try:
                     task = tasks.popleft()
@@ -95,7 +102,7 @@ class ThreadExecutor:
                     raise tracker.poisoned[offset]
                 if self._timeout_s is None:
                     handler(*self._call.arguments(task)) if self._call.takes_attempt else handler(record)
-                elif not self._call_in_time(worker, task, handler):
+                elif not self._call_in_time(worker, task, handler, self._call.arguments(task)):
                     return count
             except BaseException as error:  # user code may raise anything
                 self._failures.handle(task, error)
@@ -115,13 +122,31 @@ class ThreadExecutor:
         finished(task)
         return count
 
-    def _call_in_time(self, worker: Worker, task: Task, handler: Any) -> bool:
+    def _process_batch(self, worker: Worker, handler: Any) -> int:
+        """Process the batch of the worker. Returns how often the handler was called."""
+        error = self._batches.begin(worker)
+        batch = worker.batch
+        if not batch or error is not None:
+            self._batches.end(batch, error)
+            return 0
+        arguments = self._batches.arguments(batch)
+        try:
+            if self._timeout_s is None:
+                handler(*arguments)
+            elif not self._call_in_time(worker, batch[0][0], handler, arguments):
+                return 1
+        except BaseException as raised:  # user code may raise anything
+            error = raised
+        self._batches.end(batch, error)
+        return 1
+
+    def _call_in_time(self, worker: Worker, task: Task, handler: Any, arguments: tuple[Any, ...]) -> bool:
         """Call the handler. Returns False, and raises nothing, if another thread has replaced this one meanwhile."""
         worker.started_at = self._now()
         worker.claim.append(task)
         error: BaseException | None = None
         try:
-            handler(*self._call.arguments(task))
+            handler(*arguments)
         except BaseException as raised:  # user code may raise anything
             error = raised
         try:

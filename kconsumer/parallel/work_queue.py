@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from kconsumer._core.decode import ConsumerRecord
+from kconsumer.parallel.batch_scheduler import ALONE, BatchScheduler, Failure, Group
 from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.gate import Gate
 from kconsumer.parallel.offset_tracker import OffsetTracker
@@ -35,6 +36,7 @@ class Worker:
     """What one worker has taken. Only its own thread appends, but other workers may take records away."""
 
     __slots__ = (
+        "batch",
         "busy_ms",
         "claim",
         "current",
@@ -50,6 +52,7 @@ class Worker:
     def __init__(self) -> None:
         self.tasks: deque[Task] = deque()  # not started
         self.current: Task | None = None  # started last
+        self.batch: list[Group] = []  # in place of `tasks` and `current`, for a handler of several records
         # Finished, and not yet known to the scheduler. None: a record whose shard the worker still has.
         self.done: deque[Task | None] = deque()
         self.limit = 1  # how many tasks it takes at once
@@ -60,6 +63,12 @@ class Worker:
         self.claim: deque[Task] = deque()
         # For metrics: the records that were handled since the last `take_times`, their time, and that of the slowest.
         self.handled, self.busy_ms, self.longest_ms = 0, 0.0, 0.0
+
+    @property
+    def started(self) -> list[Task]:
+        """The tasks whose handler may not have returned."""
+        current = self.current
+        return [task for group in self.batch for task in group] if current is None else [current]
 
     def took(self, count: int, took_ms: float) -> None:
         """Note the time of `count` handlers."""
@@ -97,7 +106,11 @@ class WorkQueue:
         self.on_expired: Callable[[Worker, Task], None] | None = None  # replaces a worker whose handler takes too long
         self.gate = Gate(settings)
         self._settings = settings
-        self._scheduler = Scheduler(settings.order, settings.workers, settings.max_waiting)
+        self._scheduler = (
+            Scheduler(settings.order, settings.workers, settings.max_waiting)
+            if settings.batch is None
+            else BatchScheduler(settings, settings.batch)
+        )
         self._now = concurrency.clock.now
         self._on_error = on_error
         self._lock = concurrency.lock()
@@ -153,7 +166,7 @@ class WorkQueue:
 
     def find(self, tracker: OffsetTracker, offset: int) -> tuple[object, str]:
         """Returns the key of an unfinished record, and what happens to it. The key is None if it is not found."""
-        running = [worker.current for worker in list(self.workers)]
+        running = [task for worker in list(self.workers) for task in worker.started]
         with self._lock:
             for tasks, what in (
                 (running, "its handler has not returned"),
@@ -161,7 +174,7 @@ class WorkQueue:
                 (self._scheduler.ready, "it waits for a worker"),
             ):
                 for task in tasks:
-                    if task is not None and task[0] is tracker and task[2].offset == offset:
+                    if task[0] is tracker and task[2].offset == offset:
                         return task[2].key, what
         return None, "its handler has not started"
 
@@ -213,11 +226,11 @@ class WorkQueue:
 
     def running(self, trackers: Collection[OffsetTracker]) -> int:
         """Returns the number of handlers that have started records of these partitions, and have not returned."""
-        return sum(1 for worker in self.workers if (task := worker.current) is not None and task[0] in trackers)
+        return sum(task[0] in trackers for worker in self.workers for task in worker.started)
 
     def unfinished_handlers(self) -> set[tuple[OffsetTracker, int]]:
         """Returns the tracker and the offset of each record whose handler has started, and may not have returned."""
-        return {(task[0], task[2].offset) for worker in self.workers if (task := worker.current) is not None}
+        return {(task[0], task[2].offset) for worker in self.workers for task in worker.started}
 
     def wait_for_handlers(self, trackers: Collection[OffsetTracker], timeout_s: float) -> bool:
         """Wait until no handler processes a record of these closed partitions. Returns False after the timeout."""
@@ -245,15 +258,14 @@ class WorkQueue:
         """
         with self._lock:
             self._release(worker)
-            worker.current = None
+            worker.current, worker.batch = None, []
             while not self._closed and not self.stopping:
                 now = self._now()
                 if now >= self._next_check:
                     self._reclaim_from_slow(now)
-                tasks = self._scheduler.take(int(min(worker.limit, self.gate.allowance(now))), now)
-                if tasks:
-                    self.gate.started(len(tasks))
-                    worker.tasks.extend(tasks)
+                count = self._take(worker, now)
+                if count:
+                    self.gate.started(count)
                     worker.taken_at = now
                     self._notify_workers()
                     self._notify_room()
@@ -261,7 +273,7 @@ class WorkQueue:
                 self._notify_room()
                 if not wait:
                     return False
-                if self.gate.allowance(now) >= 1 and self._reclaim():
+                if self._settings.batch is None and self.gate.allowance(now) >= 1 and self._reclaim():
                     continue
                 self._idle += 1
                 try:
@@ -271,48 +283,65 @@ class WorkQueue:
             self._room.notify_all()
         return False
 
-    def finish(self, task: Task) -> None:
-        """End a task whose record is finished."""
+    def _take(self, worker: Worker, now: float) -> int:
+        """Give new tasks to a worker. Returns their number."""
+        allowed, scheduler = self.gate.allowance(now), self._scheduler
+        if isinstance(scheduler, BatchScheduler):
+            worker.batch = scheduler.take_batch(allowed, now)
+            return sum(map(len, worker.batch))
+        tasks = scheduler.take(int(min(worker.limit, allowed)), now)
+        worker.tasks.extend(tasks)
+        return len(tasks)
+
+    def finish(self, *tasks: Task | None) -> None:
+        """End tasks whose records are finished. None is one that others of its shard follow in the same batch."""
         with self._lock:
-            self.processed += 1
+            self.processed += len(tasks)
             self.gate.succeeded()
-            self._scheduler.finish(task)
+            for task in tasks:
+                self._scheduler.finish(task)
             self._notify_workers()
             self._notify_room()
 
     def rest(self, worker: Worker) -> None:
         """Note that the worker has started nothing."""
         with self._lock:
-            worker.current = None
+            worker.current, worker.batch = None, []
 
-    def drop(self, task: Task) -> None:
-        """End a task that was not started because its partition is closed."""
+    def drop(self, task: Task, followers: int = 0) -> None:
+        """End a task that was not started because its partition is closed, and those that follow it in a batch."""
         with self._lock:
             self.gate.dropped()
-            self._scheduler.drop(task)
+            self._scheduler.drop(task, followers)
 
-    def retry(self, task: Task, error: BaseException, *, last: bool = False) -> bool:
+    def retry(self, task: Task, error: BaseException, *, last: bool = False, failure: Failure = ALONE) -> bool:
         """Start a task again later. Returns False if there is no further attempt, as with `last`.
 
         If its partition is closed, ends the task. The record stays unfinished, and its next owner processes it. Raises
         what a callable `backoff_s` raises.
+
+        The records that follow it in a batch wait again. If the batch has failed as a whole, an error that is not tried
+        again may be that of another record: then the next attempt is the last one, in which each record is alone.
         """
         tracker, _, record = task
-        failures = tracker.failures.get(record.offset, 0) + 1
+        failures, attempts = tracker.failures.get(record.offset, 0) + 1, self._settings.retry.attempts
         poisoned, delay = record.offset in tracker.poisoned, None
         if not (last or poisoned) and isinstance(error, Exception):
             delay = self._settings.retry.delay_ms(failures, error, record)  # without the lock: it may call user code
+            if delay is None and failure.undivided and failures < attempts:
+                failures, delay = attempts - 1, 0.0
         with self._lock:
             if tracker.closed:
                 self.gate.dropped()
-                self._scheduler.drop(task)
+                self._scheduler.drop(task, len(failure.rest))
                 return True
             tracker.failures[record.offset] = failures
-            if not poisoned:
+            if not poisoned and failure.counts:
                 self.gate.failed(self._now())
             if delay is None:
                 return False
             self.retries += 1
+            self._put_back(failure)
             self._scheduler.delay(task, self._now() + delay)
             self._work.notify()
             self._notify_room()
@@ -320,13 +349,20 @@ class WorkQueue:
             self.on_ready()
         return True
 
-    def give_up(self, task: Task, error: BaseException | None) -> None:
+    def _put_back(self, failure: Failure) -> None:
+        for (tracker, _, record), failed in failure.rest:
+            if failed:
+                tracker.failures[record.offset] = tracker.failures.get(record.offset, 0) + 1
+                self.retries += 1
+        self._scheduler.put_back([task for task, _ in failure.rest])
+
+    def give_up(self, task: Task, error: BaseException | None, followers: int = 0) -> None:
         """End a task whose last attempt failed. Without an `error`, the record counts as finished.
 
-        With one, it stays unfinished, and the error ends the run.
+        With one, it and its `followers` in a batch stay unfinished, and the error ends the run.
         """
         tracker, _, record = task
-        if error is not None:
+        if error is not None and error is not self.error:
             failures = tracker.failures.get(record.offset, 1)
             note(error, f"while processing {tracker.topic_partition} offset {record.offset}, attempt {failures}")
         with self._lock:
@@ -334,11 +370,11 @@ class WorkQueue:
             tracker.poisoned.pop(record.offset, None)
             if error is None:
                 tracker.skip(record.offset)
-                self._scheduler.finish(task)
+                self._scheduler.finish(None if followers else task)
                 self.failed += 1
                 self._notify_workers()
                 return
-            self._scheduler.drop(task)
+            self._scheduler.drop(task, followers)
             if self.error is None:
                 self.error = error
             self.stopping = True

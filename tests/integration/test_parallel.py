@@ -56,6 +56,13 @@ def test_members_with_a_share_consumer_are_killed_and_stopped(new_group: NewGrou
     new_group(ShareParallelGroup, order="none", executor="threads").run_storms(1, SECONDS)
 
 
+@pytest.mark.parametrize("executor", ["threads", "asyncio"])
+def test_members_with_batches_are_killed_and_stopped(new_group: NewGroup, executor: str) -> None:
+    """The same holds for handlers of several records, which fail for some of them."""
+    options = {"session_timeout_ms": SESSION_MS}
+    new_group(ParallelGroup, order="key", executor=executor, batch=[10, 0.02], options=options).run_storms(1, SECONDS)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("order", ["partition", "none"])
 @pytest.mark.parametrize("executor", ["processes", "asyncio"])

@@ -368,6 +368,7 @@ def process_in_parallel(consumer: Consumer) -> None:
         rate_limit=100,
         circuit_breaker=parallel.CircuitBreaker(failures=5, pause_s=30.0),
     )
+    parallel.process(consumer, lambda records: handle(str(len(records))), batch=parallel.Batch(500, max_wait_s=0.5))
     parallel.process(consumer, work, order="keys")  # type: ignore[call-overload]  # no such order
     shared = ShareConsumer("jobs", bootstrap_servers="a:9092", group_id="g", share_acknowledgement_mode="explicit")
     assert_type(shared.status(), ConsumerStatus)

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from kconsumer import ConsumerRecord, ShareRecord
-from kconsumer.parallel import Attempt
+from kconsumer.parallel import Attempt, PartialBatchError
+from support.harnesses.parallel_journal import Journal
 
 
 def handle_nothing(record: ConsumerRecord) -> None:
@@ -58,3 +59,47 @@ def write_value(path: Path, record: ConsumerRecord) -> None:
     """Write the value of a record to a file."""
     with path.open("a") as file:
         file.write(f"{record.value.decode()}\n")
+
+
+def process_each(journal: Journal, records: list[ConsumerRecord]) -> None:
+    """Process the records of a batch one after the other, and say which have failed."""
+    failed: dict[int, BaseException] = {}
+    for at, record in enumerate(records):
+        try:
+            journal.process(record)
+        except ConnectionError as error:
+            failed[at] = error
+    if failed:
+        raise PartialBatchError(failed)
+
+
+async def process_each_async(journal: Journal, records: list[ConsumerRecord]) -> None:
+    """The same, for an event loop."""
+    failed: dict[int, BaseException] = {}
+    for at, record in enumerate(records):
+        try:
+            await journal.process_async(record)
+        except ConnectionError as error:
+            failed[at] = error
+    if failed:
+        raise PartialBatchError(failed)
+
+
+def insert(path: Path, records: list[ConsumerRecord], attempts: list[Attempt]) -> None:
+    """Write the size of a batch and its first attempt to a file, and fail if it contains the records 7 or 11."""
+    with path.open("a") as file:
+        file.write(f"{len(records)}:{attempts[0]} ")
+    if {b"7", b"11"} & {record.value for record in records}:
+        raise ValueError("a bad row")
+
+
+async def insert_async(path: Path, records: list[ConsumerRecord], attempts: list[Attempt]) -> None:
+    """The same, for an event loop."""
+    insert(path, records, attempts)
+
+
+def hang(marker: Path, records: list[ConsumerRecord]) -> None:
+    """Take longer than allowed for one record, the first time that it is processed."""
+    if b"7" in {record.value for record in records} and not marker.exists():
+        marker.touch()
+        time.sleep(600)

@@ -16,11 +16,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kconsumer import Consumer, ConsumerRecord
-from kconsumer.parallel import Retry, Summary, process
+from kconsumer.parallel import Batch, Retry, Summary, process
+from support.harnesses.parallel_handlers import process_each, process_each_async
 from support.harnesses.parallel_journal import Journal
 
 Run = Callable[[Journal, Sequence[str], Mapping[str, Any], Mapping[str, Any]], Summary]
@@ -43,7 +45,7 @@ def with_async_consumer(
 
     async def run() -> Summary:
         async with AsyncConsumer(*topics, **settings) as consumer:
-            return await process(consumer, journal.process_async, retry=RETRY, **arguments)
+            return await process(consumer, handler(journal, arguments), retry=RETRY, **arguments)
 
     return asyncio.run(run())
 
@@ -67,6 +69,8 @@ SOURCES: dict[str, Run] = {
 
 def handler(journal: Journal, arguments: Mapping[str, Any]) -> Callable[[ConsumerRecord], Any]:
     """Returns the handler for an executor."""
+    if "batch" in arguments:
+        return partial(process_each_async if arguments["executor"] == "asyncio" else process_each, journal)
     return journal.process_async if arguments["executor"] == "asyncio" else journal.process
 
 
@@ -82,6 +86,8 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     logging.basicConfig(level="WARNING", stream=sys.stderr, format="%(asctime)s %(message)s")
     source, arguments, topics = SOURCES[settings.pop("source")], settings.pop("arguments"), settings.pop("topics")
+    if "batch" in arguments:
+        arguments["batch"] = Batch(*arguments["batch"])
     journal = Journal(
         Path(settings.pop("journal")),
         settings.pop("longest_ms"),

@@ -261,6 +261,12 @@ def test_processing_that_fails(telemetry: Telemetry) -> None:
     assert "LookupError" == at["error.type"]
 
 
+def test_a_traced_batch(telemetry: Telemetry) -> None:
+    """Each record of a list has a span."""
+    telemetry.instrumentation.traced(len)([record(headers=()), record(headers=())])
+    assert [{"process orders"}, 2] == [{span.name for span in telemetry.spans}, len(telemetry.spans)]
+
+
 def test_traced_handlers(telemetry: Telemetry) -> None:
     """A traced handler has the arguments, the result and the name of the handler, as a coroutine function, too."""
 
