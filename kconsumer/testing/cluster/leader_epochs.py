@@ -37,11 +37,6 @@ class LeaderEpochs:
         self._epochs.append(epoch)
         self._starts.append(start)
 
-    def epoch_of(self, offset: int) -> int | None:
-        """Returns the leader epoch of the record at an offset, or None if all entries begin after the offset."""
-        at = bisect_right(self._starts, offset)
-        return self._epochs[at - 1] if at else None
-
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int] | None:
         """Returns the largest stored epoch that is not larger than `epoch`, and the end offset of that epoch.
 

@@ -13,8 +13,8 @@ from kconsumer._core.decode import PartitionFetch
 from kconsumer._internal.compression import with_correct_lz4_checksum, xxh32
 from kconsumer.decode import decode_batches
 from kconsumer.errors import CorruptRecordError
-from kconsumer.testing.batches import Rec, build_batch, build_message, build_message_set
-from kconsumer.types import OffsetAndMetadata, TimestampType, TopicPartition
+from kconsumer.testing.batches import build_batch, build_message, build_message_set
+from kconsumer.types import TimestampType, TopicPartition
 
 TP = TopicPartition("old", 1)
 
@@ -35,8 +35,6 @@ LITERAL_V1 = bytes.fromhex(
     "ffffffff"  # null key
     "00000001 61"  # value "a"
 )
-
-CODECS = ("none", "gzip", "snappy", "lz4")
 
 
 def rows(data: bytes, **options: Any) -> list[tuple[int, int, bytes | None]]:
@@ -72,92 +70,11 @@ def test_literal_bytes() -> None:
     assert LITERAL_V1 == build_message(b"a", offset=6, timestamp=1_700_000_000_000, attributes=8)
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", CODECS)
-def test_every_codec(magic: int, codec: str) -> None:
-    """Nulls, empty and long values, and offsets with gaps are read back, with and without wrapper messages."""
-    records = [Rec(b"a" * 3000, b"k", timestamp=7, offset=40), Rec(None, offset=42), Rec(b"", b"", offset=47)]
-    data = build_message_set(records, magic=magic, base_offset=40, codec=codec, timestamp=5)
-    found = decode_batches(data, topic="old")
-    assert [(40, b"k", b"a" * 3000), (42, None, None), (47, b"", b"")] == [(r.offset, r.key, r.value) for r in found]
-    assert ([7, 5, 5] if magic else [-1] * 3) == [record.timestamp for record in found]
-    assert {TopicPartition("old", 0): OffsetAndMetadata(48)} == found.next_offsets()
-
-
-def test_formats_mix_in_one_buffer() -> None:
-    """A buffer may contain all three formats, as an old log does; the leader epoch is that of the last batch, if its
-    format has one.
-    """
-    old = build_message_set([b"a", b"b"], magic=0, codec="lz4") + build_message_set([b"c"], base_offset=2)
-    new = build_batch([b"d", b"e"], base_offset=3, leader_epoch=7)
-    found = decode_batches(old + new, topic="t")
-    assert [(0, None), (1, None), (2, None), (3, 7), (4, 7)] == [(r.offset, r.leader_epoch) for r in found]
-    assert [OffsetAndMetadata(5, leader_epoch=7)] == list(found.next_offsets().values())
-    again = decode_batches(new + build_message_set([b"f"], base_offset=5, codec="gzip"))
-    assert [OffsetAndMetadata(6)] == list(again.next_offsets().values())
-
-
-@pytest.mark.parametrize("size", [1, 11, 12, 16, 17, 30])
-def test_a_partial_message_at_the_end_is_ignored(size: int) -> None:
-    """A last message that a broker cut at any byte is ignored."""
-    data = build_message_set([b"a"], magic=1) + build_message_set([b"b"], base_offset=1)[:size]
-    assert [(0, 0, b"a")] == rows(data)
-
-
-def test_a_partial_message_inside_a_wrapper_is_dropped() -> None:
-    """A wrapper whose last message was cut by an old producer gives its whole messages; offsets are counted from the
-    last of them.
-    """
-    inner = build_message_set([b"a", b"b", b"c"], magic=1)
-    for cut in (1, 20, 34):
-        wrapper = build_message(gzip.compress(inner[:-cut]), offset=11, attributes=1)
-        assert [(10, 0, b"a"), (11, 0, b"b")] == rows(wrapper)
-
-
-def test_relative_offsets_count_from_the_wrappers() -> None:
-    """In format 1 the last message of a wrapper has the wrapper's offset, also after compaction removed others."""
-    data = build_message_set([Rec(b"a", offset=2), Rec(b"b", offset=5)], codec="snappy", wrapper_offset=105)
-    assert [(102, 0, b"a"), (105, 0, b"b")] == rows(data)
-
-
-def test_a_wrapper_at_offset_0_says_nothing() -> None:
-    """If a producer wrote offset 0 to the wrapper, messages inside count from 0 and the position follows
-    the wrapper.
-    """
-    found = decode_batches(build_message_set([b"a", b"b"], codec="gzip", wrapper_offset=0), topic="t")
-    assert [0, 1] == [record.offset for record in found]
-    assert [OffsetAndMetadata(1)] == list(found.next_offsets().values())
-
-
-def test_absolute_offsets_in_format_0() -> None:
-    """Messages in a wrapper of format 0 have absolute offsets, whatever the wrapper's offset is."""
-    data = build_message_set([b"a", b"b"], magic=0, base_offset=70, codec="gzip", wrapper_offset=90)
-    assert [(70, -1, b"a"), (71, -1, b"b")] == rows(data)
-    assert [OffsetAndMetadata(91)] == list(decode_batches(data).next_offsets().values())
-
-
-def test_log_append_time_of_a_wrapper_is_that_of_all_its_messages() -> None:
-    """With log append time, the timestamp of the wrapper replaces those of its messages, even if it is -1."""
-    records = [Rec(b"a", timestamp=3), Rec(b"b", timestamp=4)]
-    for time in (1000, -1):
-        data = build_message_set(records, codec="gzip", log_append_time=True, wrapper_timestamp=time)
-        found = list(decode_batches(data))
-        assert [(time, TimestampType.LOG_APPEND_TIME)] * 2 == [(r.timestamp, r.timestamp_type) for r in found]
-
-
 def test_create_time_of_a_wrapper_overrides_what_is_inside() -> None:
     """With create time, messages in a wrapper have the wrapper's timestamp type and their own timestamps."""
     inner = build_message(b"a", timestamp=3, attributes=8)
     (record,) = decode_batches(build_message(gzip.compress(inner), offset=4, timestamp=9, attributes=1))
     assert (4, 3, TimestampType.CREATE_TIME) == (record.offset, record.timestamp, record.timestamp_type)
-
-
-def test_uncompressed_messages_have_their_own_time_and_type() -> None:
-    """The timestamp type may change from message to message, as after a change of the topic's configuration."""
-    data = build_message_set([Rec(b"a", timestamp=1), Rec(b"b", timestamp=2)], log_append_time=True)
-    data += build_message_set([Rec(b"c", timestamp=3)], base_offset=2)
-    found = [(r.timestamp, r.timestamp_type.name) for r in decode_batches(data)]
-    assert [(1, "LOG_APPEND_TIME"), (2, "LOG_APPEND_TIME"), (3, "CREATE_TIME")] == found
 
 
 def test_attribute_bits_that_mean_nothing() -> None:
@@ -191,13 +108,6 @@ def test_checksums_of_messages(codec: str) -> None:
     assert 0 == len(PartitionFetch(TP, data, 2).take(10))  # its records are not returned, so it is not checked
 
 
-@pytest.mark.parametrize("header", ["right", "historical"])
-def test_lz4_headers_of_format_0(header: str) -> None:
-    """In format 0 both the right header checksum and the wrong one of old writers are accepted."""
-    data = build_message_set([b"a" * 100], magic=0, codec="lz4", lz4_header=header)
-    assert [(0, -1, b"a" * 100)] == rows(data)
-
-
 def test_lz4_headers_of_format_1_are_checked() -> None:
     """From format 1 on a wrong header checksum is an error."""
     with pytest.raises(CorruptRecordError, match="lz4"):
@@ -219,13 +129,6 @@ def test_a_right_lz4_header_stays_as_it_is(store_size: bool) -> None:
     frame = lz4.frame.compress(b"a" * 1000, store_size=store_size)
     at = 14 if store_size else 6
     assert frame == with_correct_lz4_checksum(frame[:at] + b"?" + frame[at + 1 :])
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_raw_snappy_is_read(magic: int) -> None:
-    """A snappy block without a frame, as clients other than Java's write it, is read."""
-    data = build_message_set([b"a" * 100], magic=magic, codec="snappy", snappy_framing="raw")
-    assert [b"a" * 100] == [value for _, _, value in rows(data)]
 
 
 def inside(inner: bytes, magic: int = 1, offset: int = 9) -> bytes:
@@ -268,14 +171,6 @@ def test_malformed_sets_raise_corrupt_record_error(data: bytes, check_crcs: bool
     assert ("old", 1) == (caught.value.topic, caught.value.partition)
 
 
-def test_records_below_the_position_are_skipped() -> None:
-    """A fetch may start in the middle of a wrapper or among messages."""
-    for codec in ("none", "gzip"):
-        fetch = PartitionFetch(TP, build_message_set([b"a", b"b", b"c"], codec=codec), 1)
-        assert [1, 2] == [record.offset for record in fetch.take(10)]
-        assert (3, None, True) == (fetch.next_offset, fetch.next_leader_epoch, fetch.exhausted)
-
-
 def test_thousands_of_messages_in_many_takes() -> None:
     """Thousands of messages are returned without loss, whatever the number of records per take."""
     data = build_message_set([b"%d" % i for i in range(3000)])
@@ -297,10 +192,3 @@ def test_a_failing_deserializer_takes_the_fetch_back() -> None:
         run.deserialize(None, adapt(int, "value"))
         assert [1, 2] == [record.value for record in run]
         assert [b"x", b"4"] == [record.value for record in fetch.take(10)]
-
-
-def test_messages_that_do_not_rise_are_all_given_as_log_bytes() -> None:
-    """Any concatenation of message sets is decoded in its own order, even if offsets do not rise."""
-    data = build_message_set([b"a", b"b"], base_offset=50) + build_message_set([b"c"], base_offset=3)
-    assert [(50, 0, b"a"), (51, 0, b"b"), (3, 0, b"c")] == rows(data)
-    assert [OffsetAndMetadata(4)] == list(decode_batches(data).next_offsets().values())

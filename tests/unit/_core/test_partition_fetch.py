@@ -47,53 +47,6 @@ def test_takes_records_in_order_across_batches() -> None:
     assert (3, 5, True) == (fetch.next_offset, fetch.next_leader_epoch, fetch.exhausted)
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_take_stops_at_its_limit_and_the_next_continues_there(codec: str) -> None:
-    """Each take returns at most `max_records` records and the next one continues after them, whatever the codec."""
-    fetch = fetch_of(build_batch([b"%d" % i for i in range(5)], base_offset=7, codec=codec), offset=7)
-    taken = []
-    while not fetch.exhausted:
-        run = fetch.take(2)
-        taken.append(offsets(run))
-        assert fetch.next_offset == run.next_offset
-    assert [[7, 8], [9, 10], [11]] == taken
-    assert 12 == fetch.next_offset
-
-
-def test_a_batch_taken_to_its_last_record_is_closed() -> None:
-    """After all records of a batch are taken the position is after the batch's last offset, even if compaction removed
-    its last records.
-    """
-    fetch = fetch_of(build_batch([b"a"], last_offset_delta=9))
-    assert [0] == offsets(fetch.take(1))
-    assert (10, True) == (fetch.next_offset, fetch.exhausted)
-
-
-def test_skips_records_below_the_fetch_offset() -> None:
-    """Records before the position are skipped, because a broker sends whole batches."""
-    fetch = fetch_of(build_batch([b"a", b"b", b"c"], base_offset=10), offset=12)
-    assert [12] == offsets(fetch.take(10))
-
-
-def test_skips_a_batch_that_lies_below_the_fetch_offset() -> None:
-    """A batch that ends before the position does not change the position."""
-    fetch = fetch_of(build_batch([b"a"], base_offset=10), offset=12)
-    assert 0 == len(fetch.take(10))
-    assert 12 == fetch.next_offset
-
-
-def test_control_records_are_passed_over() -> None:
-    """Control records are not returned, but move the position."""
-    fetch = fetch_of(
-        build_batch([b"a"]),
-        control_batch("commit", 1),
-        build_batch([b"b"], base_offset=2),
-        control_batch("abort", 3),
-    )
-    assert [0, 2] == offsets(fetch.take(10))
-    assert (4, True) == (fetch.next_offset, fetch.exhausted)
-
-
 def test_only_control_records_move_the_position() -> None:
     """A run may be empty although next_offset moved, so the caller has to check both."""
     fetch = fetch_of(control_batch("commit", 5, leader_epoch=2), offset=5)
@@ -101,46 +54,11 @@ def test_only_control_records_move_the_position() -> None:
     assert (0, 6, 2, []) == (len(run), run.next_offset, run.leader_epoch, list(run))
 
 
-def test_empty_batches_and_gaps_move_the_position() -> None:
-    """Empty batches and gaps that compaction leaves move the position; otherwise a consumer would hang."""
-    gappy = build_batch([Rec(b"a", offset=4), Rec(b"b", offset=8)], base_offset=2, last_offset_delta=10)
-    fetch = fetch_of(empty_batch(0, 1), gappy, empty_batch(13, 20, leader_epoch=6))
-    assert [4, 8] == offsets(fetch.take(10))
-    assert (21, 6) == (fetch.next_offset, fetch.next_leader_epoch)
-
-
-def test_next_leader_epoch_is_the_last_batchs_even_if_absent() -> None:
-    """The leader epoch is that of the last batch; after a batch without an epoch it is None."""
-    fetch = fetch_of(build_batch([b"a"], leader_epoch=4), build_batch([b"b"], base_offset=1))
-    fetch.take(1)
-    assert 4 == fetch.next_leader_epoch
-    fetch.take(1)
-    assert fetch.next_leader_epoch is None
-
-
-def test_log_append_time_is_the_batchs_max_timestamp() -> None:
-    """With LogAppendTime every record has the batch's max timestamp, even if that is -1."""
-    fetch = fetch_of(
-        build_batch([Rec(b"a", timestamp=5), Rec(b"b", timestamp=9)], log_append_time=True, max_timestamp=77),
-        build_batch([b"c"], base_offset=2, log_append_time=True, max_timestamp=-1),
-    )
-    assert [(77, 1), (77, 1), (-1, 1)] == [(r.timestamp, r.timestamp_type) for r in fetch.take(10)]
-
-
 def test_create_time_wraps_like_javas_addition() -> None:
     """The sum of base timestamp and delta wraps around beyond 63 bits, as in Java."""
     body = b"\x1e\x00" + b"\xfe" + b"\xff" * 8 + b"\x01" + b"\x00\x01\x01\x00"
     (record,) = fetch_of(frame_batch(body, base_timestamp=2**63 - 1)).take(1)
     assert -2 == record.timestamp
-
-
-def test_a_partial_batch_at_the_end_is_ignored() -> None:
-    """A last batch that the broker cut is ignored, and complete batches are returned."""
-    whole, cut = build_batch([b"a"]), build_batch([b"b"], base_offset=1)
-    for length in range(len(cut)):
-        fetch = fetch_of(whole, cut[:length])
-        assert [0] == offsets(fetch.take(10))
-        assert fetch.exhausted
 
 
 def test_less_than_one_batch_is_too_large_a_record() -> None:
@@ -254,12 +172,6 @@ def test_overlong_varints_of_five_bytes_are_read() -> None:
     body = b"\x00\x00" + b"\x80\x80\x80\x80\x00" + b"\x01\x01\x00"
     (record,) = fetch_of(frame_batch(bytes([2 * len(body)]) + body)).take(1)
     assert 0 == record.offset
-
-
-def test_unused_attribute_bits_are_ignored() -> None:
-    """Undefined attribute bits of batches and records are ignored."""
-    (record,) = fetch_of(build_batch([Rec(b"a", attributes=0x7F)], attributes=0xFF80)).take(1)
-    assert b"a" == record.value
 
 
 def test_delete_horizon_does_not_change_the_timestamps() -> None:

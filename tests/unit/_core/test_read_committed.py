@@ -9,17 +9,16 @@ import pytest
 from kconsumer._core.decode import AbortedIndex, PartitionFetch
 from kconsumer._internal.compression import decompress, output_limit
 from kconsumer.decode import decode_batches
-from kconsumer.errors import CorruptRecordError, RecordDeserializationError
+from kconsumer.errors import CorruptRecordError
 from kconsumer.testing.batches import (
     Rec,
     abort_marker,
     build_batch,
-    build_message_set,
     commit_marker,
     control_batch,
     empty_batch,
 )
-from kconsumer.types import IsolationLevel, OffsetAndMetadata, TopicPartition
+from kconsumer.types import IsolationLevel, TopicPartition
 
 TP = TopicPartition("tx", 0)
 COMMITTED: dict[str, Any] = {"isolation_level": "read_committed"}
@@ -35,46 +34,6 @@ def committed(*parts: bytes, aborted: list[tuple[int, int]], **options: Any) -> 
     """Return the offsets that `decode_batches` returns."""
     found = decode_batches(b"".join(parts), aborted_transactions=aborted, **COMMITTED, **options)
     return [record.offset for record in found]
-
-
-def test_aborted_batches_are_left_out() -> None:
-    """If one producer aborts, and another commits between its batches, only the aborted batches are omitted. Later
-    transactions of both are returned.
-    """
-    parts = [batch(0, 1), batch(1, 2), batch(2, 1), abort_marker(3, 1), commit_marker(4, 2), batch(5, 1), batch(6, 2)]
-    assert [1, 5, 6] == committed(*parts, aborted=[(1, 0)])
-    assert [0, 1, 2, 5, 6] == [record.offset for record in decode_batches(b"".join(parts))]
-
-
-def test_a_transaction_aborted_again() -> None:
-    """Each aborted transaction of one producer has its own entry, and entries may be in any order."""
-    parts = [batch(0, 1), abort_marker(1, 1), batch(2, 1), commit_marker(3, 1), batch(4, 1), abort_marker(5, 1)]
-    assert [2] == committed(*parts, batch(6, 1), aborted=[(1, 4), (1, 0)])[:1]
-    assert [2, 6] == committed(*parts, batch(6, 1), aborted=[(1, 4), (1, 0)])
-
-
-def test_a_transaction_counts_from_the_last_offset_of_a_batch() -> None:
-    """An entry applies to a batch whose last offset is not below the entry's first offset, even if the batch begins
-    before.
-    """
-    assert [] == committed(batch(0, 1, count=5), aborted=[(1, 4)])
-    assert [0, 1, 2, 3, 4] == committed(batch(0, 1, count=5), aborted=[(1, 5)])
-
-
-def test_the_batches_of_any_producer_move_the_list_on() -> None:
-    """Batches of any producer, also an idempotent one, advance the list of aborted transactions; batches without a
-    producer do not.
-    """
-    numbered = build_batch([b"x"], base_offset=4, producer_id=9)
-    plain = build_batch([b"x"], base_offset=4)
-    assert [4] == committed(numbered, batch(2, 1), aborted=[(1, 4)])
-    assert [4, 2] == committed(plain, batch(2, 1), aborted=[(1, 4)])
-
-
-def test_idempotent_batches_are_never_left_out() -> None:
-    """Batches with a producer id that are not transactional are returned."""
-    numbered = build_batch([b"x"], base_offset=1, producer_id=1)
-    assert [1] == committed(batch(0, 1), numbered, batch(2, 1), aborted=[(1, 0)])
 
 
 def test_only_an_abort_marker_ends_a_producer() -> None:
@@ -121,28 +80,6 @@ def test_aborted_batches_are_not_decompressed() -> None:
         decode_batches(batch(0, 1, crc=1), aborted_transactions=[(1, 0)], **COMMITTED)
 
 
-def test_old_formats_have_no_transactions() -> None:
-    """Records of the old formats are returned, whatever the list of aborted transactions has."""
-    assert [0, 1] == committed(build_message_set([b"a", b"b"], codec="gzip"), aborted=[(-1, 0), (0, 0)])
-
-
-def test_the_position_goes_past_what_is_left_out() -> None:
-    """Aborted batches and markers at the end move the position and the epoch, and return no record."""
-    parts = [batch(0, 1, count=3, leader_epoch=2), abort_marker(3, 1, leader_epoch=3)]
-    found = decode_batches(b"".join(parts), topic="tx", aborted_transactions=[(1, 0)], **COMMITTED)
-    assert not found
-    assert {TP: OffsetAndMetadata(4, leader_epoch=3)} == found.next_offsets()
-    fetch = PartitionFetch(TP, b"".join(parts[:1]), 1, read_committed=True, aborted_transactions=[(1, 0)])
-    run = fetch.take(10)
-    assert (0, 3, 2, True) == (len(run), run.next_offset, run.leader_epoch, fetch.exhausted)
-
-
-def test_start_offset_does_not_lose_the_transactions_before_it() -> None:
-    """Markers and batches below the start offset are evaluated, although none of their records is returned."""
-    parts = [batch(0, 1), batch(1, 2), abort_marker(2, 2), batch(3, 1), batch(4, 2)]
-    assert [4] == committed(*parts, aborted=[(1, 0), (2, 1)], start_offset=3)
-
-
 def test_read_uncommitted_needs_no_list() -> None:
     """With read_uncommitted the list is ignored. The level may be a member of the enum."""
     data = batch(0, 1)
@@ -156,39 +93,6 @@ def test_a_list_that_is_none(wrong: Any) -> None:
     """An invalid list of aborted transactions is not reported as corruption of the data."""
     with pytest.raises((TypeError, ValueError, OverflowError)):
         decode_batches(batch(0, 1), aborted_transactions=wrong, **COMMITTED)
-
-
-def failing_at(value: bytes) -> Any:
-    """Return a deserializer that fails for one value."""
-    from kconsumer.deserializers import adapt
-
-    def convert(data: bytes) -> bytes:
-        if data == value:
-            raise ValueError("not this one")
-        return data
-
-    return adapt(convert, "value")
-
-
-@pytest.mark.parametrize("step", [1, 2, 100])
-def test_going_back_takes_the_transactions_back(step: int) -> None:
-    """After a deserializer failed, batches are read again and the same ones are omitted."""
-    parts = [batch(0, 1), batch(1, 2), batch(2, 1), abort_marker(3, 1), batch(4, 1), batch(5, 3), abort_marker(6, 3)]
-    parts += [batch(7, 3), batch(8, 2)]
-    options = {"read_committed": True, "aborted_transactions": [(1, 0), (3, 5)]}
-    for failing in (1, 4, 7, 8):
-        fetch = PartitionFetch(TP, b"".join(parts), 0, **options)  # type: ignore[arg-type]  # a mapping of keywords
-        seen: list[int] = []
-        failures: list[int] = []
-        while not fetch.exhausted:
-            run = fetch.take(step)
-            try:
-                run.deserialize(None, failing_at(b"" if failures else b"%d" % failing))
-            except RecordDeserializationError as error:
-                failures.append(error.offset)
-                continue
-            seen += [record.offset for record in run]
-        assert ([failing], [1, 4, 7, 8]) == (failures, seen)
 
 
 def test_an_interrupted_take_takes_the_transactions_back() -> None:
