@@ -112,7 +112,7 @@ ALLOWED: dict[str, set[str]] = {
     "testing": PUBLIC,
     "formats": FACTS,
     "decoded_columns": FACTS | {"arrow", "formats", "records"},
-    "registry": FACTS | {"arrow", "formats"},
+    "registry": FACTS | {"arrow", "clock", "config", "formats"},
     "spark": FACTS | {"", "arrow", "config", "clock", "formats", "ranges", "registry", "signal_safe_lock"} | EXPORTERS,
     # `kconsumer fake-cluster` runs a cluster of `testing`.
     "cli": {"", "arrow", "assignors", "clock", "config", "engine", "errors", "groups", "parallel", "testing", "types"},

@@ -87,16 +87,19 @@ def read_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
     def varint() -> int:
         nonlocal at
         number = shift = 0
-        while at < len(data) and shift < 32:
+        while at < len(data) and shift < 35:
             byte = data[at]
             at += 1
             number |= (byte & 127) << shift
             shift += 7
             if byte < 128:
-                return number >> 1
+                return (number >> 1) ^ -(number & 1)
         raise ValueError("the frame has no message indexes")
 
     count = varint()
-    if count > MAX_INDEXES:
-        raise ValueError(f"the frame has {count} message indexes; at most {MAX_INDEXES} are possible")
-    return tuple(varint() for _ in range(count)) or (0,), data[at:]
+    if not 0 <= count <= MAX_INDEXES:
+        raise ValueError(f"the frame has {count} message indexes; 0 to {MAX_INDEXES} are possible")
+    indexes = tuple(varint() for _ in range(count)) or (0,)
+    if min(indexes) < 0:
+        raise ValueError(f"the message indexes {list(indexes)} are not all positive")
+    return indexes, data[at:]

@@ -136,7 +136,8 @@ def _single(field: Any, within: tuple[str, ...]) -> tuple[SparkType, Convert]:
     if field.message_type is not None:
         return _message(field.message_type, within)
     if field.enum_type is not None:
-        names = {value.number: value.name for value in field.enum_type.values}
+        # Of several names of a number (`allow_alias`), protobuf uses the first.
+        names = {value.number: value.name for value in reversed(field.enum_type.values)}
         return SparkType("string"), lambda number: names.get(number, str(number))
     if field.type == field.TYPE_BYTES:
         return SparkType("binary"), None

@@ -7,9 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from kconsumer._common.extras import how_to_install
+from kconsumer.config.kinds import reveal
 from kconsumer.errors import ConfigError
 
-__all__ = ["client_of", "required"]
+__all__ = ["client_of", "required", "resolved"]
+
+#: Options of the client that may be `env:NAME` or `file:PATH` in place of a secret.
+SECRETS = (
+    "url",
+    "basic.auth.user.info",
+    "bearer.auth.client.id",
+    "bearer.auth.client.secret",
+    "bearer.auth.token",
+    "ssl.key.password",
+)
+#: Options that are numbers for the client, also if they are given as text.
+NUMBERS = ("cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.max.wait.ms", "retries.wait.ms", "timeout")
 
 
 def required(module: str, purpose: str) -> Any:
@@ -23,13 +36,32 @@ def required(module: str, purpose: str) -> Any:
         ) from error
 
 
-def client_of(registry: Any) -> Any:
-    """Returns the client: `registry` itself, or a new `SchemaRegistryClient` for an address or a dict of options.
+def resolved(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options of a client with the secrets that they refer to, and with numbers in place of text.
 
-    Raises ConfigError if `registry` is none of these, or if confluent-kafka or its extra for registries is missing.
+    Raises ConfigError if a secret cannot be read, or a number is none.
     """
-    if isinstance(registry, str):
-        registry = {"url": registry}
+    found = dict(options)
+    for name in SECRETS:
+        if isinstance(found.get(name), str):
+            try:
+                found[name] = reveal(found[name])
+            except ValueError as error:
+                raise ConfigError(f"{name} of a registry: {error}") from None
+    for name in NUMBERS:
+        if isinstance(found.get(name), str):
+            try:
+                found[name] = int(found[name]) if found[name].isdecimal() else float(found[name])
+            except ValueError:
+                raise ConfigError(f"{name} of a registry must be a number, not {found[name]!r}") from None
+    return found
+
+
+def client_of(registry: Any) -> Any:
+    """Returns the client: `registry` itself, or a new `SchemaRegistryClient` for a dict of options.
+
+    Raises ConfigError if `registry` is neither, or if confluent-kafka or its extra for registries is missing.
+    """
     if isinstance(registry, Mapping):
         library = required("confluent_kafka.schema_registry", "a schema registry")
         try:

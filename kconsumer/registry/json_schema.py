@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urljoin
 
 from kconsumer.errors import ConfigError
 from kconsumer.formats.framing import SchemaId, id_hint, split
 from kconsumer.registry.clients import required
 from kconsumer.registry.schemas import Schemas
 
-__all__ = ["JsonSchemaDeserializer"]
+__all__ = ["JsonSchemaDeserializer", "JsonValidators"]
 
 
 class JsonSchemaDeserializer:
@@ -28,9 +29,8 @@ class JsonSchemaDeserializer:
         self, registry: Any, *, validate: bool = True, from_dict: Callable[[Any], object] | None = None
     ) -> None:
         self._schemas = Schemas.of(registry)
-        self._library = required("jsonschema", "JsonSchemaDeserializer") if validate else None
+        self._validators = JsonValidators(self._schemas) if validate else None
         self._from_dict = from_dict
-        self._validators: dict[SchemaId, Any] = {}
 
     def __call__(self, data: bytes, context: Any) -> object:
         """Returns the object. `context` is the `SerializationContext` of `kconsumer.deserializers`."""
@@ -39,25 +39,52 @@ class JsonSchemaDeserializer:
             found = json.loads(body)
         except ValueError as error:
             raise ValueError(f"the bytes after the schema id {key}{id_hint(key)} are no JSON: {error}") from error
-        if self._library is not None:
-            validator = self._validators.get(key)
-            if validator is None:
-                validator = self._validators[key] = self._validator(self._schemas.get(key))
-            validator.validate(found)
+        if self._validators is not None:
+            self._validators.get(key).validate(found)
         return found if self._from_dict is None else self._from_dict(found)
 
+
+class JsonValidators:
+    """The validators of the JSON schemas of a registry."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._library = required("jsonschema", "a JSON schema")
+        self._schemas = schemas
+        self._validators: dict[SchemaId, Any] = {}
+
+    def get(self, key: SchemaId) -> Any:
+        """Returns the validator of the schema with an id, for the draft of JSON Schema that it names."""
+        found = self._validators.get(key)
+        if found is None:
+            found = self._validators[key] = self._validator(self._schemas.get(key))
+        return found
+
+    def check(self, key: SchemaId, data: bytes) -> None:
+        """Raise ValueError if data are not JSON that matches the schema with an id."""
+        try:
+            self.get(key).validate(json.loads(data))
+        except self._library.ValidationError as error:
+            raise ValueError(f"does not match the schema with the id {key}: {error.message}") from None
+
     def _validator(self, schema: Any) -> Any:
-        """Returns the validator of a schema, for the draft of JSON Schema that it names."""
-        referencing = required("referencing", "JsonSchemaDeserializer")
-        drafts = required("referencing.jsonschema", "JsonSchemaDeserializer")
-        assert self._library is not None
+        referencing = required("referencing", "a JSON schema")
+        drafts = required("referencing.jsonschema", "a JSON schema")
         if schema.schema_type != "JSON":
             raise ConfigError(f"the schema in the registry is of the type {schema.schema_type or 'AVRO'}, not JSON")
-        resources = [
-            (name, referencing.Resource.from_contents(json.loads(other.schema_str), drafts.DRAFT7))
-            for name, other in self._schemas.references(schema)
-        ]
         document = json.loads(schema.schema_str)
+        referred = {name: json.loads(other.schema_str) for name, other in self._schemas.references(schema)}
+        # A schema refers to another one by its name, or relative to its own `$id`.
+        bases = ["", *(part["$id"] for part in (document, *referred.values()) if _has_id(part))]
+        resources = [
+            (urljoin(base, name), referencing.Resource.from_contents(part, drafts.DRAFT7))
+            for base in bases
+            for name, part in referred.items()
+        ]
+        known = required("jsonschema_specifications", "a JSON schema").REGISTRY
         default = self._library.Draft7Validator  # that of Confluent's serializers
         validator = self._library.validators.validator_for(document, default=default)
-        return validator(document, registry=referencing.Registry().with_resources(resources))
+        return validator(document, registry=known.with_resources(resources))
+
+
+def _has_id(document: Any) -> bool:
+    return isinstance(document, dict) and isinstance(document.get("$id"), str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any
 
 from kconsumer.errors import ConfigError
@@ -10,7 +11,7 @@ from kconsumer.formats.framing import SchemaId, read_indexes, split
 from kconsumer.registry.clients import required
 from kconsumer.registry.schemas import SERIALIZED, Schemas
 
-__all__ = ["ProtobufDeserializer"]
+__all__ = ["ProtobufClasses", "ProtobufDeserializer"]
 
 
 class ProtobufDeserializer:
@@ -32,71 +33,96 @@ class ProtobufDeserializer:
             raise ConfigError(
                 f"message_type must be a class of messages that protoc has generated, not {message_type!r}"
             )
-        self._schemas = None if message_type is not None else Schemas.of(registry)
+        self._classes = None if message_type is not None else ProtobufClasses(Schemas.of(registry))
         self._message_type = message_type
-        self._pools: dict[SchemaId, Any] = {}
-        self._classes: dict[tuple[SchemaId, tuple[int, ...]], Any] = {}
 
     def __call__(self, data: bytes, context: Any) -> object:
         """Returns the message. `context` is the `SerializationContext` of `kconsumer.deserializers`."""
         key, framed = split(data, context.headers, context.field)
         indexes, body = read_indexes(framed)
-        kind = self._message_type
-        if kind is None:
-            kind = self._classes.get((key, indexes))
-            if kind is None:
-                kind = self._classes[key, indexes] = self._class(key, indexes)
+        kind = self._message_type if self._classes is None else self._classes.get(key, indexes)
         return kind.FromString(body)
 
-    def _class(self, key: SchemaId, indexes: tuple[int, ...]) -> Any:
+
+class ProtobufClasses:
+    """The classes of messages that are built from the schemas of a registry."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+        self._files: dict[SchemaId, Any] = {}
+        self._classes: dict[tuple[SchemaId, tuple[int, ...]], Any] = {}
+
+    def get(self, key: SchemaId, indexes: tuple[int, ...]) -> Any:
         """Returns the class of the messages that are defined at `indexes` in the schema with an id."""
         from google.protobuf import message_factory
 
-        file = self._pools.get(key)
-        if file is None:
-            file = self._pools[key] = self._file(key)
-        try:
-            descriptor = list(file.message_types_by_name.values())[indexes[0]]
-            for index in indexes[1:]:
-                descriptor = descriptor.nested_types[index]
-        except IndexError:
-            raise ValueError(f"the schema with the id {key} has no message at {list(indexes)}") from None
-        return message_factory.GetMessageClass(descriptor)
+        found = self._classes.get((key, indexes))
+        if found is None:
+            file = self._files.get(key)
+            if file is None:
+                file = self._files[key] = self.file(self._schemas.get(key, fmt=SERIALIZED))
+            try:
+                descriptor = list(file.message_types_by_name.values())[indexes[0]]
+                for index in indexes[1:]:
+                    descriptor = descriptor.nested_types[index]
+            except IndexError:
+                raise ValueError(f"the schema with the id {key} has no message at {list(indexes)}") from None
+            found = self._classes[key, indexes] = message_factory.GetMessageClass(descriptor)
+        return found
 
-    def _file(self, key: SchemaId) -> Any:
-        """Returns the descriptor of the file that is the schema with an id."""
+    def file(self, schema: Any) -> Any:
+        """Returns the descriptor of the file that is a schema, whose text is a descriptor in base 64."""
         from google.protobuf import descriptor_pb2, descriptor_pool
 
-        assert self._schemas is not None
-        pool = descriptor_pool.DescriptorPool()
-        _add_well_known_types(pool)
-        schema = self._schemas.get_serialized(key)
         if schema.schema_type != "PROTOBUF":
             raise ConfigError(f"the schema in the registry is of the type {schema.schema_type or 'AVRO'}, not PROTOBUF")
-        for name, part in [*self._schemas.references(schema, fmt=SERIALIZED), (f"schema-{key}.proto", schema)]:
-            try:
-                file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(part.schema_str, validate=True))
-            except Exception as error:
-                raise ConfigError(
-                    "the registry returned the schema as text, not as a descriptor: pass the generated class as"
-                    " message_type"
-                ) from error
-            file.name = name
-            pool.Add(file)
-        return pool.FindFileByName(f"schema-{key}.proto")
+        parts = {ROOT: schema, **dict(self._schemas.references(schema, fmt=SERIALIZED))}
+        pool, added = descriptor_pool.DescriptorPool(), set[str]()
+
+        def add(name: str) -> None:
+            if name not in added:
+                added.add(name)
+                file = descriptor_pb2.FileDescriptorProto.FromString(
+                    _descriptor(parts[name]) if name in parts else _known_file(name)
+                )
+                file.name = name
+                for imported in file.dependency:
+                    add(imported)
+                pool.Add(file)
+
+        add(ROOT)
+        return pool.FindFileByName(ROOT)
 
 
-def _add_well_known_types(pool: Any) -> None:
-    """Add the files that every installation of Protocol Buffers has, and that schemas may import."""
-    from google.protobuf import (
-        any_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
+ROOT = "schema-of-the-registry.proto"
+#: The beginning of the names of files that Java's serializers import without a reference -> the package of the modules.
+KNOWN = {
+    "google/protobuf/": "google.protobuf.",
+    "google/type/": "google.type.",
+    "confluent/": "confluent_kafka.schema_registry.confluent.",
+}
 
-    for module in (any_pb2, descriptor_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2):
-        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+
+def _descriptor(schema: Any) -> bytes:
+    try:
+        return base64.b64decode(schema.schema_str, validate=True)
+    except ValueError as error:
+        raise ConfigError(
+            "the registry returned the schema as text, not as a descriptor: pass the generated class as message_type"
+        ) from error
+
+
+def _known_file(name: str) -> bytes:
+    """Returns the descriptor of a file that schemas may import without a reference."""
+    from google.protobuf import descriptor_pool
+
+    pool = descriptor_pool.Default()
+    try:
+        file = pool.FindFileByName(name)
+    except KeyError:
+        start = next((start for start in KNOWN if name.startswith(start)), None)
+        if start is None or not re.fullmatch(r"[a-z_/]+\.proto", name):
+            raise ConfigError(f"the schema imports {name}, which is neither a reference nor a known file") from None
+        module = KNOWN[start] + name.removeprefix(start).removesuffix(".proto").replace("/", ".") + "_pb2"
+        file = required(module, f"the import of {name}").DESCRIPTOR
+    return bytes(file.serialized_pb)

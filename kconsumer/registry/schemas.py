@@ -1,23 +1,31 @@
-"""Schemas of a registry by id, with the schemas that they refer to. Each is requested once.
+"""Schemas of a registry by id, with the schemas that they refer to. Each is requested once by a process.
 
-Decides which error means that the registry does not have a schema. All other errors of the client are raised as they
-are: the next attempt may succeed.
+Decides which error means that the registry does not have a schema; this is remembered for a time. All other errors of
+the client are raised as they are: the next attempt may succeed.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from kconsumer._common.clock import Clock
 from kconsumer.formats.avro_schemas import AvroSchema, parse
 from kconsumer.formats.framing import SchemaId, UnknownSchemaError, id_hint
-from kconsumer.registry.clients import client_of
+from kconsumer.registry.clients import client_of, resolved
 
 __all__ = ["Schemas"]
 
 NOT_FOUND = 404
 SERIALIZED = "serialized"  # the format of Protocol Buffers schemas in which they are descriptors
+UNKNOWN_MS = 30_000  # how long an id that the registry does not have is not requested again
+MAX_SHARED = 16
+
+#: The schemas of a registry that is given by its address or options, for each process: (process, options) -> schemas.
+SHARED: dict[object, Schemas] = {}
 
 
 class Schemas:
@@ -26,35 +34,74 @@ class Schemas:
     `registry` is a `SchemaRegistryClient` of confluent-kafka, a dict with its options, or the address of a registry.
     """
 
-    def __init__(self, registry: Any) -> None:
+    def __init__(self, registry: Any, *, clock: Clock | None = None) -> None:
+        if isinstance(registry, (str, Mapping)):
+            registry = resolved({"url": registry} if isinstance(registry, str) else registry)
         self.client = client_of(registry)
         close = getattr(self.client, "close", None)
         if self.client is not registry and callable(close):  # else the application closes its client
             weakref.finalize(self, close)
-        self._schemas: dict[SchemaId, Any] = {}
+        self._clock = clock or Clock()
+        self._lock = threading.RLock()  # one request for each schema, whatever number of threads needs it
+        self._loaded: dict[object, Any] = {}
+        self._unknown: dict[object, tuple[float, str]] = {}  # until when it is not requested again, and why
         self._avro: dict[SchemaId, AvroSchema] = {}
 
     @classmethod
     def of(cls, registry: Any) -> Schemas:
-        """Returns `registry` itself if it is a `Schemas`, otherwise a new one."""
-        return registry if isinstance(registry, cls) else cls(registry)
-
-    def get(self, key: SchemaId) -> Any:
-        """Returns confluent-kafka's `Schema` with an id or a GUID. Raises UnknownSchemaError if there is none."""
-        found = self._schemas.get(key)
+        """Returns `registry` itself if it is a `Schemas`, otherwise that of the process for an address or options."""
+        if isinstance(registry, cls):
+            return registry
+        if not isinstance(registry, (str, Mapping)):
+            return cls(registry)
+        options = resolved({"url": registry} if isinstance(registry, str) else registry)
+        key = (os.getpid(), tuple(sorted(options.items())))  # a connection does not work in a forked child
+        try:
+            found = SHARED.get(key)
+        except TypeError:  # a value that is not hashable
+            return cls(options)
         if found is None:
-            request = self.client.get_schema if isinstance(key, int) else self.client.get_schema_by_guid
-            found = self._schemas[key] = _requested(f"schema with the id {key}{id_hint(key)}", request, key)
+            found = SHARED.setdefault(key, cls(options))
+            while len(SHARED) > MAX_SHARED:
+                SHARED.pop(next(iter(SHARED)), None)
         return found
 
-    def get_serialized(self, key: SchemaId) -> Any:
-        """Returns the `Schema` with an id or a GUID, with a descriptor in base 64 as its text if the registry can."""
+    def get(self, key: SchemaId, **options: Any) -> Any:
+        """Returns confluent-kafka's `Schema` with an id or a GUID. Raises UnknownSchemaError if there is none.
+
+        `options` are those of the client's method. With `fmt=SERIALIZED`, the text of a schema of Protocol Buffers is a
+        descriptor in base 64 if the registry can return it.
+        """
         request = self.client.get_schema if isinstance(key, int) else self.client.get_schema_by_guid
-        return _requested(f"schema with the id {key}{id_hint(key)}", request, key, fmt=SERIALIZED)
+        return self._load(f"schema with the id {key}{id_hint(key)}", request, key, **options)
+
+    def _load(self, what: str, request: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        key = (arguments, tuple(options.items()))
+        found = self._loaded.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            until, why = self._unknown.get(key, (0.0, ""))
+            if self._clock.now() < until:
+                raise UnknownSchemaError(why)
+            if key not in self._loaded:
+                try:
+                    self._loaded[key] = _requested(what, request, *arguments, **options)
+                except UnknownSchemaError as error:
+                    self._unknown[key] = (self._clock.now() + UNKNOWN_MS, str(error))
+                    raise
+            return self._loaded[key]
 
     def latest(self, subject: str) -> Any:
         """Returns the latest `Schema` of a subject. Raises UnknownSchemaError if the registry does not have it."""
-        return _requested(f"subject {subject!r}", self.client.get_latest_version, subject).schema
+        return self.latest_version(subject).schema
+
+    def latest_version(self, subject: str) -> Any:
+        """Returns the latest version of a subject, with its id. It is requested each time."""
+        forget = getattr(self.client, "clear_latest_caches", None)
+        if forget is not None:
+            forget()
+        return _requested(f"subject {subject!r}", self.client.get_latest_version, subject)
 
     def references(self, schema: Any, **options: Any) -> list[tuple[str, Any]]:
         """Returns the name and the `Schema` of each reference of a schema, after those that it refers to itself.
@@ -67,7 +114,7 @@ class Schemas:
             for reference in referring.references or ():
                 if reference.name not in found:
                     what = f"version {reference.version} of the subject {reference.subject!r}"
-                    version = _requested(what, self.client.get_version, reference.subject, reference.version, **options)
+                    version = self._load(what, self.client.get_version, reference.subject, reference.version, **options)
                     add(version.schema)
                     found[reference.name] = version.schema
 

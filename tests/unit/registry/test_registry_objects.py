@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
+from google.protobuf import descriptor_pb2
 from jsonschema import ValidationError
 
+from kconsumer._common.clock import Clock
 from kconsumer.deserializers import SerializationContext, adapt
 from kconsumer.errors import ConfigError
 from kconsumer.formats.framing import UnknownSchemaError
 from kconsumer.registry import AvroDeserializer, JsonSchemaDeserializer, ProtobufDeserializer, Schemas
+from kconsumer.registry.clients import resolved
 from support.registry import values
 
 CONTEXT = SerializationContext("orders", "value", [])
@@ -162,6 +169,121 @@ def test_protobuf_schemas_as_text_need_a_class(client: Any) -> None:
         ProtobufDeserializer(client)(b"\0" + number.to_bytes(4, "big") + b"\0", CONTEXT)
 
 
+class Fixed:
+    """A client whose schemas are given, and which counts requests."""
+
+    def __init__(self, schema: Schema | None, **referred: Schema) -> None:
+        self.requests = 0
+        self._schema = schema
+        self._referred = referred
+
+    def get_schema(self, schema_id: int, fmt: str | None = None) -> Any:
+        self.requests += 1
+        if self._schema is None:
+            raise SchemaRegistryError(404, 40403, "not found")
+        return self._schema
+
+    def get_version(self, subject: str, version: int, fmt: str | None = None) -> Any:
+        return SimpleNamespace(schema=self._referred[subject])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("google/protobuf/field_mask.proto", "google.protobuf.FieldMask"),
+        ("google/protobuf/type.proto", "google.protobuf.Type"),
+        ("google/protobuf/api.proto", "google.protobuf.Api"),
+        ("google/protobuf/source_context.proto", "google.protobuf.SourceContext"),
+        ("google/protobuf/compiler/plugin.proto", "google.protobuf.compiler.Version"),
+        ("google/protobuf/any.proto", "google.protobuf.Any"),
+        ("confluent/meta.proto", "confluent.Meta"),
+        ("confluent/type/decimal.proto", "confluent.type.Decimal"),
+        ("google/type/money.proto", "google.type.Money"),
+        ("google/type/datetime.proto", "google.type.DateTime"),
+    ],
+)
+def test_imports_without_a_reference(name: str, kind: str) -> None:
+    """The files that Confluent's serializers know by themselves may be imported without a reference."""
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", dependency=[name], syntax="proto3")
+    field = file.message_type.add(name="A").field.add(name="part", number=1, label=1, type=11, type_name=f".{kind}")
+    client = Fixed(Schema(base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF"))
+    found: Any = ProtobufDeserializer(client)(b"\0\0\0\0\1\0\n\0", CONTEXT)
+    assert (True, kind) == (found.HasField(field.name), found.part.DESCRIPTOR.full_name)
+
+
+def test_imports_of_other_files() -> None:
+    """A file that is neither a reference nor known is named in the error, and no module of its name is imported."""
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", dependency=["google/type/../os.proto"])
+    client = Fixed(Schema(base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF"))
+    with pytest.raises(ConfigError, match=r"imports google/type/\.\./os\.proto, which is neither a reference nor"):
+        ProtobufDeserializer(client)(b"\0\0\0\0\1\0", CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("indexes", "message"),
+    [
+        (b"\1\0", "has -1 message indexes"),  # of a count of 1 that is not zigzag-encoded
+        (b"\2\1", r"indexes \[-1\] are not all positive"),
+        (b"\xff\xff\xff\xff\x0f\0", "has -2147483648 message indexes"),
+        (b"\xfe\xff\xff\xff\x0f\0", "has 2147483647 message indexes"),
+        (b"\2\xfe\xff\xff\xff\x0f", r"no message at \[2147483647\]"),
+        (b"\2\xfe\xff\xff\xff\xff\x0f", "the frame has no message indexes"),
+    ],
+)
+def test_message_indexes_that_are_not_possible(client: Any, indexes: bytes, message: str) -> None:
+    """Negative and huge numbers and indexes are refused, with a class and with the registry."""
+    order, _ = values.message_types()
+    data = values.protobuf(client, order(number=7))
+    with pytest.raises(ValueError, match=message):
+        ProtobufDeserializer(client)(data[:5] + indexes, CONTEXT)
+
+
+@pytest.mark.parametrize("name", ["order.json", "http://example.com/schemas/order.json"])
+@pytest.mark.parametrize("base", ["http://example.com/schemas/orders.json", "urn:orders", None])
+def test_json_references_relative_to_the_id(name: str, base: str | None) -> None:
+    """A reference is found by its name, and relative to the `$id` of the schema."""
+    text = json.dumps({**({"$id": base} if base else {}), "type": "array", "items": {"$ref": name}})
+    schema = Schema(text, "JSON", [values.SchemaReference(name, "order", 1)])
+    deserializer = JsonSchemaDeserializer(Fixed(schema, order=Schema(values.ORDER_JSON, "JSON")))
+    assert [{"number": 1}] == deserializer(b'\0\0\0\0\1[{"number": 1}]', CONTEXT)
+    with pytest.raises(ValidationError, match="'number' is a required property"):
+        deserializer(b"\0\0\0\0\1[{}]", CONTEXT)
+
+
+def test_an_unknown_id_is_remembered_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id that the registry does not have is requested again after 30 seconds, and not before."""
+    client, clock = Fixed(None), Clock()
+    deserializer = AvroDeserializer(Schemas(client, clock=clock))
+    for now in (0, 1000, 29_999, 30_000, 31_000):
+        monkeypatch.setattr(clock, "now", lambda now=now: float(now))
+        with pytest.raises(UnknownSchemaError, match="no schema with the id 1"):
+            deserializer(b"\0\0\0\0\1\2", CONTEXT)
+    assert 2 == client.requests
+
+
+def test_an_address_has_one_client_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deserializers with the same address or options share what is loaded; others, and forked children, do not."""
+    options = {"url": "mock://shared", "basic.auth.user.info": "a:b"}
+    assert Schemas.of("mock://shared") is Schemas.of({"url": "mock://shared"})
+    assert Schemas.of(options) is Schemas.of(dict(options))
+    assert Schemas.of(options) is not Schemas.of("mock://shared")
+    before = Schemas.of(options)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert Schemas.of(options) is not before
+
+
+def test_secrets_of_a_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Secrets may refer to the environment or a file; numbers may be text; the error hides neither's name."""
+    monkeypatch.setenv("REGISTRY", "mock://secret")
+    (tmp_path / "login").write_text("key:secret\n")
+    options = {"url": "env:REGISTRY", "basic.auth.user.info": f"file:{tmp_path}/login", "timeout": "1.5"}
+    assert {"url": "mock://secret", "basic.auth.user.info": "key:secret", "timeout": 1.5} == resolved(options)
+    assert Schemas.of(options) is Schemas.of({**options, "url": "mock://secret", "timeout": 1.5})
+    for wrong, message in (({"url": "env:NONE"}, "url of a registry: .* no variable NONE"), ({"timeout": "x"}, "'x'")):
+        with pytest.raises(ConfigError, match=message):
+            AvroDeserializer({**options, **wrong})
+
+
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
@@ -224,7 +346,7 @@ def test_wrong_arguments(create: Any, message: str) -> None:
     [
         (lambda: AvroDeserializer("http://localhost:1"), "fastavro"),
         (lambda: JsonSchemaDeserializer("mock://"), "jsonschema"),
-        (lambda: AvroDeserializer("mock://"), "confluent_kafka.schema_registry"),
+        (lambda: AvroDeserializer("http://localhost:2"), "confluent_kafka.schema_registry"),
     ],
 )
 def test_packages_that_are_missing(monkeypatch: pytest.MonkeyPatch, create: Any, module: str) -> None:
