@@ -295,6 +295,7 @@ INTERNAL_MODULES = {
     "kconsumer.formats.protobuf_columns": "the decoder of Protocol Buffers",
     "kconsumer.metrics.registry": "the metrics of a pipeline",
     "kconsumer.metrics.reporters": "the reporters of its metrics, which are those of a consumer",
+    "kconsumer.registry.source_formats": "types and checks by a registry",
     "kconsumer.ranges.limits": "the limits of the batches of several ranges",
     "kconsumer.ranges.topic_steps": "the reader of several ranges with one consumer",
     "kconsumer._common.signal_safe_lock": "a lock that Ctrl-C does not leave locked",

@@ -9,12 +9,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kconsumer.formats.column_types import SparkType
-from kconsumer.formats.framing import frame_bytes
+from kconsumer.formats.framing import SchemaId, frame_bytes, read_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ConfluentDecoder", "Decoded", "Decoder", "TextDecoder", "build_columns", "restore_nulls", "to_column"]
+__all__ = [
+    "Check",
+    "ConfluentDecoder",
+    "Decoded",
+    "Decoder",
+    "TextDecoder",
+    "build_columns",
+    "restore_nulls",
+    "to_column",
+]
 
 
 class Decoded(NamedTuple):
@@ -29,6 +38,9 @@ class Decoder(Protocol):
 
     def decode(self, values: pa.Array) -> Decoded:
         """Decode values into a column. A null value stays null, and is not in the dict `bad` of the result."""
+
+
+Check = Callable[[SchemaId, bytes], None]  # raises ValueError if a value does not match the schema with an id
 
 
 class TextDecoder:
@@ -103,13 +115,13 @@ def restore_nulls(column: pa.Array, valid: pa.Array) -> pa.Array:
 class ConfluentDecoder:
     """Removes the header of Confluent's serializers, and decodes the rest with `inner`.
 
-    If `inner` is None, the rest stays bytes.
+    If `inner` is None, the rest stays bytes. `check` compares each value with the schema of its id before.
     """
 
     reads_schema_ids = True  # see header_ids.py
 
-    def __init__(self, inner: Decoder | None) -> None:
-        self._inner = inner
+    def __init__(self, inner: Decoder | None, check: Check | None = None) -> None:
+        self._inner, self._check = inner, check
 
     def decode(self, values: pa.Array) -> Decoded:
         """Decode values. A value without the header becomes null and is added to the dict `bad` of the result."""
@@ -121,12 +133,19 @@ class ConfluentDecoder:
         for row, value in enumerate(unframed):
             if value is None:
                 continue
-            start = frame_bytes(value)
-            if start:
-                unframed[row] = value[start:]
-            else:
-                bad[row], unframed[row] = "has no Confluent header", None
+            try:
+                unframed[row] = self._unframed(value)
+            except ValueError as error:
+                bad[row], unframed[row] = str(error), None
         if self._inner is None:
             return Decoded(pa.array(unframed, pa.binary()), bad)  # without ids from headers, the values fit this type
         found = self._inner.decode(pa.array(unframed, values.type))
         return Decoded(found.column, {**bad, **found.bad})
+
+    def _unframed(self, value: bytes) -> bytes:
+        start = frame_bytes(value)
+        if not start:
+            raise ValueError("has no Confluent header")
+        if self._check is not None:
+            self._check(read_id(value)[0], value[start:])
+        return value[start:]

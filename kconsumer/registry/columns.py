@@ -24,7 +24,7 @@ from kconsumer.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["AvroColumns", "JsonColumns", "ProtobufColumns", "decode"]
+__all__ = ["AvroColumns", "JsonColumns", "ProtobufColumns", "decode", "file_set"]
 
 PLACE = ("topic", "partition", "offset")
 HEADERS_COLUMN = "headers"
@@ -90,14 +90,14 @@ class ProtobufColumns:
             raise ConfigError(
                 f"message_type must be a class of messages that protoc has generated, not {message_type!r}"
             )
-        self._decoder = ConfluentDecoder(ProtobufDecoder(_file_set(descriptor.file), descriptor.full_name, True))
+        self._decoder = ConfluentDecoder(ProtobufDecoder(file_set(descriptor.file), descriptor.full_name, True))
 
     def decode(self, values: pyarrow.Array) -> Decoded:
         """Decode values into a column."""
         return self._decoder.decode(values)
 
 
-def _file_set(file: Any) -> str:
+def file_set(file: Any) -> str:
     """Returns a FileDescriptorSet in base 64: a file and all files that it imports."""
     from google.protobuf import descriptor_pb2
 

@@ -17,7 +17,7 @@ from kconsumer.formats.avro_schemas import AvroSchema, parse
 from kconsumer.formats.framing import SchemaId, UnknownSchemaError, id_hint
 from kconsumer.registry.clients import client_of, resolved
 
-__all__ = ["Schemas"]
+__all__ = ["SERIALIZED", "Schemas"]
 
 NOT_FOUND = 404
 SERIALIZED = "serialized"  # the format of Protocol Buffers schemas in which they are descriptors

@@ -17,7 +17,7 @@ from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import ConfigError
 from kconsumer.spark import offsets
 from kconsumer.spark.dead_letters import folder
-from kconsumer.spark.formats import FORMATS, value_format
+from kconsumer.spark.formats import FORMATS, REGISTRY_PREFIXES, value_format
 from kconsumer.spark.offsets import EARLIEST, LATEST, Limit, Named, Specific, Timestamp, Timestamps
 from kconsumer.spark.strategy import Assign, Strategy, Subscribe, SubscribePattern
 from kconsumer.types import TopicPartition
@@ -184,12 +184,26 @@ ROWS = (
                  "id long, tags array<string>"),
     SourceOption("valueMessage", _text, None, "both",
                  "Full name of the message, for protobuf.", True, "package.Message"),
-    SourceOption("valueFraming", _one_of("none", "confluent"), "none", "both",
+    SourceOption("valueFraming", _one_of("none", "confluent"), None, "both",
                  "`confluent`: the id of a schema is before each value, or in the header `__value_schema_id`, as "
-                 "Confluent's serializers write it. It is ignored without valueRegistry.", True, "none, confluent"),
+                 "Confluent's serializers write it. Default: confluent with valueRegistry, otherwise none.",
+                 True, "none, confluent"),
     SourceOption("valueRegistry", _text, None, "both",
-                 "Address of a schema registry. Avro values are decoded with the schema of their id, and converted to "
-                 "valueSchema.", True, "http://host:8081"),
+                 "Address of a schema registry with the schemas of the ids. Avro values are converted to valueSchema; "
+                 "JSON is validated; protobuf messages must be valueMessage. For avro and protobuf, valueSchema may be "
+                 "omitted: it is then the latest schema of the subject `TOPIC-value`, or of `valueRegistry.subject`. "
+                 "Other options of the registry's client have this prefix, too, such as "
+                 "`valueRegistry.basic.auth.user.info`; a secret may be `env:NAME` or `file:PATH`.",
+                 True, "http://host:8081"),
+    SourceOption("keyFormat", _one_of(*FORMATS), None, "both",
+                 "Format of the keys. Default: string if valueFormat is string, otherwise raw.", True,
+                 ", ".join(FORMATS)),
+    SourceOption("keySchema", _text, None, "both", "As valueSchema.", True, "id long"),
+    SourceOption("keyMessage", _text, None, "both", "As valueMessage.", True, "package.Message"),
+    SourceOption("keyFraming", _one_of("none", "confluent"), None, "both",
+                 "As valueFraming; the header is `__key_schema_id`.", True, "none, confluent"),
+    SourceOption("keyRegistry", _text, None, "both",
+                 "As valueRegistry, with the prefix `keyRegistry.` for other options.", True, "http://host:8081"),
     SourceOption("maxBytesPerTrigger", _at_least(1), None, "stream",
                  "Maximum bytes of keys and values in a micro-batch, estimated from a sample of each partition.",
                  True, POSITIVE),
@@ -297,6 +311,8 @@ def parse(options: Mapping[str, Any], mode: Mode) -> SourceConfig:
     for key, text in own.items():
         if key in OPTIONS and not (mode == "batch" and key in IGNORED_IN_BATCH):
             values[key] = OPTIONS[key].read(OPTIONS[key].name, text)
+        elif key.startswith(REGISTRY_PREFIXES):
+            values[key] = text
     _check_together(values, own, mode)
     if mode != "any":
         _warn(own, kafka, mode)
@@ -362,7 +378,8 @@ def _check_together(values: Mapping[str, Any], own: Mapping[str, str], mode: Mod
         )
     if "failondataloss" in own and values["ondataloss"] is not None:
         raise ConfigError("failOnDataLoss and onDataLoss set the same thing: give one of them")
-    value_format(values)
+    for column in ("key", "value"):
+        value_format(values, column)
     if values["deadletterpath"] is not None:
         folder(values["deadletterpath"])
     policies = [key for key in ("ondataloss", "oncorrupt") if values[key] == "deadletter"]
@@ -426,5 +443,5 @@ def _warn(own: Mapping[str, str], kafka: Mapping[str, str], mode: Mode) -> None:
         if "groupidprefix" in own:
             log.warning("groupIdPrefix has no effect together with kafka.group.id")
     for key in own:
-        if key not in OPTIONS and key != "path":
+        if key not in OPTIONS and key != "path" and not key.startswith(REGISTRY_PREFIXES):
             log.warning("unknown option %s is ignored", key)

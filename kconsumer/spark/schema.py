@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kconsumer.errors import ConfigError
 from kconsumer.formats.column_types import SparkType
-from kconsumer.formats.decoders import Decoder, TextDecoder
+from kconsumer.formats.decoders import Decoder
 from kconsumer.spark.formats import ValueFormat, value_format
 from kconsumer.spark.options import SourceConfig
 
@@ -49,13 +49,12 @@ class Projection:
     value: ValueFormat = RAW  # the format of the column `value`
     headers_map: bool = False  # True: `headers` is a map instead of an array of structs
     on_bad_timestamp: str = "fail"  # the option onBadTimestamp
+    key: ValueFormat = RAW  # the format of the column `key`
 
     def type_of(self, column: str) -> str:
         """Returns the Spark type of a column, as Spark prints it."""
-        if column == "value":
-            return self.value.type.simple
-        if column == "key" and self.value.keys_are_text:
-            return "string"
+        if column in ("key", "value"):
+            return self._format(column).type.simple
         if self.headers_map and column == "headers":
             return HEADERS_MAP
         return TYPES[column]
@@ -63,14 +62,17 @@ class Projection:
     @property
     def ddl(self) -> str:
         """The schema as DDL, which Spark parses."""
-        types = {column: self.type_of(column) for column in self.columns} | {"value": self.value.type.ddl}
+        types = {column: self.type_of(column) for column in self.columns}
+        types |= {column: self._format(column).type.ddl for column in ("key", "value")}
         return ", ".join(f"{column} {types[column]}" for column in self.columns)
 
     def decoders(self) -> dict[str, Decoder]:
         """Returns a decoder for each column of the query that is decoded: the key, the value, both or none."""
-        found: dict[str, Decoder | None] = {"key": TextDecoder() if self.value.keys_are_text else None}
-        found["value"] = self.value.decoder()
-        return {name: decoder for name, decoder in found.items() if decoder is not None and self._decodes(name)}
+        found = {name: self._format(name).decoder() for name in ("key", "value") if self._decodes(name)}
+        return {name: decoder for name, decoder in found.items() if decoder is not None}
+
+    def _format(self, column: str) -> ValueFormat:
+        return self.key if column == "key" else self.value
 
     def _decodes(self, name: str) -> bool:
         return name in self.columns or (name == "value" and VALUE_ERROR in self.columns)
@@ -79,7 +81,7 @@ class Projection:
     def record_columns(self) -> tuple[str, ...]:
         """The columns of records that the columns of the query are made of."""
         needed = dict.fromkeys("value" if name in (VALUE_BYTES, VALUE_ERROR) else name for name in self.columns)
-        if self.value.framed and self._decodes("value"):
+        if any(self._format(name).framed and self._decodes(name) for name in ("key", "value")):
             needed["headers"] = None  # the id of the schema may be there
         return tuple(needed)
 
@@ -97,7 +99,7 @@ class Projection:
             HEADERS_MAP: pa.map_(pa.string(), pa.binary()),
         }
         types = {column: arrow.get(self.type_of(column)) for column in self.columns}
-        types["value"] = self.value.type.arrow()
+        types |= {column: self._format(column).type.arrow() for column in ("key", "value")}
         return pa.schema([(column, types[column]) for column in self.columns])
 
 
@@ -111,9 +113,9 @@ def default_projection(config: SourceConfig) -> Projection:
     chosen: Sequence[str] | None = config["columns"]
     if chosen is None:
         chosen = COLUMNS if config["includeHeaders"] or as_map else COLUMNS[:-1]
-    return Projection(
-        tuple(_known(name) for name in chosen), value_format(config.values), as_map, config["onBadTimestamp"]
-    )
+    formats = [value_format(config.values, column) for column in ("value", "key")]
+    names = tuple(_known(name) for name in chosen)
+    return Projection(names, formats[0], as_map, config["onBadTimestamp"], formats[1])
 
 
 def project(config: SourceConfig, wanted: Sequence[tuple[str, str]]) -> Projection:

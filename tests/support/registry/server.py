@@ -67,8 +67,10 @@ ROUTES: dict[tuple[str, str], Respond] = {
 
 class _Handler(BaseHTTPRequestHandler):
     client: Any
+    requested: list[str]
 
     def _respond(self) -> None:
+        self.requested.append(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         status, found = self._find(urlsplit(self.path).path, json.loads(body or b"{}"))
         content = json.dumps(found).encode()
@@ -99,10 +101,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def registry_server() -> Iterator[str]:
-    """Run a registry. Yields its address."""
+def registry_server(requested: list[str] | None = None) -> Iterator[str]:
+    """Run a registry. Yields its address. Appends the path of each request to `requested`."""
     with SchemaRegistryClient.new_client({"url": "mock://"}) as client:
-        handler = type("_Handler", (_Handler,), {"client": client})
+        handler = type("_Handler", (_Handler,), {"client": client, "requested": [] if requested is None else requested})
         with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
             thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
             thread.start()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import sys
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,7 +28,19 @@ MINIMAL = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
     [
         ({"valueFormat": "xml"}, "one of raw, string, json, avro, protobuf"),
         ({"valueFormat": "json"}, "valueFormat=json needs valueSchema"),
-        ({"valueFormat": "raw", "valueRegistry": "http://a"}, "valueRegistry needs valueFormat=avro and valueFraming"),
+        ({"valueFormat": "raw", "valueRegistry": "http://a"}, "valueRegistry needs valueFormat=avro, json or protobuf"),
+        ({"valueRegistry.ssl.ca.location": "a"}, "valueRegistry is missing, the address"),
+        ({"keyFormat": "json"}, "keyFormat=json needs keySchema"),
+        ({"keySchema": "id long"}, "keySchema has no meaning with keyFormat=raw"),
+        (
+            {"keyFormat": "avro", "keySchema": '"int"', "keyRegistry": "http://a", "keyFraming": "none"},
+            "keyRegistry needs the ids of schemas: omit keyFraming=none",
+        ),
+        (
+            {"valueFormat": "avro", "valueRegistry": "http://a", "subscribe": "t,u"},
+            "set valueSchema, or valueRegistry.subject",
+        ),
+        ({"valueFormat": "avro", "valueRegistry": "ftp://a"}, "latest schema of the subject 't-value': ConfigError"),
         ({"valueSchema": "id long"}, "valueSchema has no meaning with valueFormat=raw"),
         ({"valueFormat": "string", "valueSchema": "id long"}, "no meaning with valueFormat=string"),
         ({"valueFormat": "json", "valueSchema": "id lon"}, "valueSchema='id lon' cannot be used: values cannot be"),
@@ -110,6 +124,50 @@ def test_writers_schemas_of_a_registry() -> None:
         del decoder
     assert [{"number": 1, "text": "none", "time": None}, None, None] == found.column.to_pylist()
     assert {2: "has no Confluent header with the id of a schema; it begins with 78"} == found.bad
+
+
+LINE = "shop.Envelope.Line"
+
+
+@pytest.mark.parametrize("column", ["key", "value"])
+@pytest.mark.parametrize(
+    ("name", "options", "expected", "reason"),
+    [
+        ("avro", {}, [1, 2, None], "the registry has no schema with the id 99"),
+        ("json", {"Schema": "number long"}, [1, None, None], "'number' is a required property"),
+        ("protobuf", {}, [7, None, None], f"is a message {LINE}, not shop.Order"),
+        ("protobuf", {"Message": LINE}, [None, "x", None], f"is a message shop.Order, not {LINE}"),
+    ],
+)
+def test_formats_of_a_registry(
+    column: str, name: str, options: dict[str, str], expected: list[Any], reason: str, tmp_path: Path
+) -> None:
+    """Keys and values have a format and a registry; without a schema, the latest one of the subject is the type.
+
+    Each id is requested once, whatever number of decoders needs it, and so is one that the registry does not have.
+    """
+    requested: list[str] = []
+    with registry_server(requested) as address, SchemaRegistryClient({"url": address}) as client:
+        order, line = values.message_types()
+        data = {
+            "avro": [values.avro(client, values.OLD, {"number": 1}), values.avro(client, values.NEW, {"number": 2})],
+            "json": [values.json_value(client, {"number": 1}), values.json_value(client, {"number": 1})[:5] + b"{}"],
+            "protobuf": [values.protobuf(client, order(number=7)), values.protobuf(client, line(text="x"))],
+        }[name]
+        (tmp_path / "address").write_text(address)
+        subject = {"protobuf": "orders-protobuf-value"}.get(name, "orders-value")
+        given = {"Format": name, "Registry": f"file:{tmp_path}/address", "Registry.subject": subject, **options}
+        given["Registry.timeout"] = "20"
+        config = parse({**MINIMAL, **{column + option: text for option, text in given.items()}}, "any")
+        projection = pickle.loads(pickle.dumps(default_projection(config)))
+        requested.clear()
+        for _ in range(3):
+            decoder = projection.decoders()[column]
+            found = decoder.decode(pa.array([*data, b"\0\0\0\0\x63\0\0"]))
+    fields = [None if row is None else row.get("number", row.get("text")) for row in found.column.to_pylist()]
+    assert (expected, True) == (fields, reason in str(found.bad))
+    assert len(set(requested)) == len(requested)
+    assert address not in repr(projection)
 
 
 def test_a_registry_needs_a_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,8 @@ def described() -> descriptor_pb2.FileDescriptorSet:
     file = descriptor_pb2.FileDescriptorProto(name="t.proto", package="shop", syntax="proto3")
     file.dependency.append("google/protobuf/timestamp.proto")
     color = file.enum_type.add(name="Color")
-    for number, name in enumerate(("RED", "BLUE")):
+    color.options.allow_alias = True
+    for number, name in ((0, "RED"), (1, "BLUE"), (1, "AZURE"), (0, "SCARLET")):  # the first name of a number counts
         color.value.add(name=name, number=number)
     file.message_type.add(name="Part").field.add(name="x", number=1, type=Field.TYPE_INT32, label=Field.LABEL_OPTIONAL)
     order = file.message_type.add(name="Order")
