@@ -40,7 +40,7 @@ BUDGET = {
     "kconsumer/registry/**/*": 800,
     "kconsumer/schema/**/*": 2_960,
     "kconsumer/share/**/*": 3_700,
-    "kconsumer/spark/**/*": 6_350,
+    "kconsumer/spark/**/*": 6_390,
     "kconsumer/state/**/*": 1_800,
     "kconsumer/telemetry/**/*": 750,
     "kconsumer/testing/**/*": 17_240,
