@@ -19,10 +19,10 @@ import zstandard
 from kconsumer._core.decode import PartitionFetch, lz4_block, max_zstd_size, snappy_size, xerial_block
 from kconsumer._core.wire import Slice
 from kconsumer._internal import compression
-from kconsumer._internal.compression import DecompressionError, decompress, xxh32
+from kconsumer._internal.compression import DecompressionError, decompress
 from kconsumer.testing.batches import CODECS, build_batch, build_message, compress, frame_batch
 from kconsumer.types import TopicPartition
-from support.harnesses.packed import ORDINARY_LZ4, lz4_frame, zstd_frame
+from support.harnesses.packed import lz4_frame, zstd_frame
 
 LIMIT = 1 << 24
 TEXT = b"a record of text, and another record of text; " * 50
@@ -54,77 +54,6 @@ def test_ordinary_batches_are_not_read_as_streams(codec: str) -> None:
             assert plain == decompress(CODECS[codec], data, len(plain))
         with pytest.raises(DecompressionError, match=rf"{codec}: .* more than the {len(plain) - 1} bytes"):
             decompress(CODECS[codec], packed, len(plain) - 1)
-
-
-@pytest.mark.parametrize("kind", range(4))
-def test_lz4_ordinary_frames_of_each_block_size(kind: int) -> None:
-    """The precomputed header checksums and the maximum block sizes are right."""
-    sizes = bytes([0x60, 4 + kind << 4])
-    block = lz4.block.compress(TEXT, store_size=False)
-    frame = lz4_frame([block], sizes=sizes)
-    assert xxh32(sizes) >> 8 & 0xFF == frame[6]
-    found = lz4_block(frame)
-    assert found is not None
-    assert (block, min(65536 << 2 * kind, 255 * len(block))) == (bytes(found[0]), found[1])
-    assert TEXT == lz4.frame.decompress(frame) == decompress(3, frame, LIMIT)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"block_checksum": True},
-        {"content_checksum": True},
-        {"store_size": True},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("plain", [b"", TEXT, NOISE, TEXT * 60], ids=["empty", "text", "noise", "blocks"])
-def test_lz4_other_frames_are_left_to_the_library(options: dict[str, Any], plain: bytes) -> None:
-    """Frames with checksums or content sizes are read by the library's stream reader."""
-    frame = lz4.frame.compress(plain, **{"block_linked": False, "store_size": False} | options)
-    assert lz4_block(frame) is None
-    assert plain == decompress(3, frame, LIMIT)
-    with pytest.raises(DecompressionError, match="lz4: "):
-        decompress(3, frame[:-1], LIMIT)
-
-
-@pytest.mark.parametrize(
-    ("frame", "error"),
-    [
-        (lz4_frame([]), None),
-        (lz4_frame([lz4.block.compress(TEXT, store_size=False)] * 2), None),
-        (lz4.frame.compress(TEXT * 60, block_linked=True, store_size=False), None),
-        (ORDINARY_LZ4[:4] + b"\x60\x40\x83" + ORDINARY_LZ4[7:], "lz4: .*header"),
-        (ORDINARY_LZ4[:4] + b"\x61\x40\x82" + ORDINARY_LZ4[7:], "lz4: "),
-        (ORDINARY_LZ4[:4] + b"\x60\x30\x82" + ORDINARY_LZ4[7:], "lz4: "),
-        (ORDINARY_LZ4[:4] + b"\x60\x41\x82" + ORDINARY_LZ4[7:], "lz4: "),
-        (b"\x05" + ORDINARY_LZ4[1:], "lz4: "),
-        (ORDINARY_LZ4[:7] + struct.pack("<I", 65537) + bytes(70000), "lz4: "),
-        (ORDINARY_LZ4[:7] + struct.pack("<I", 65537 | 1 << 31) + bytes(70000), "lz4: "),
-        (ORDINARY_LZ4[:7] + struct.pack("<I", 1 << 31) + bytes(4), None),
-    ],
-)
-def test_lz4_frames_that_are_not_ordinary(frame: bytes, error: str | None) -> None:
-    """Frames without a block, with two or linked blocks, a wrong header or a too large block are read or refused by the
-    library.
-    """
-    assert lz4_block(frame) is None
-    if error is None:
-        assert lz4.frame.decompress(frame) == decompress(3, frame, LIMIT)
-    else:
-        with pytest.raises(DecompressionError, match=error):
-            decompress(3, frame, LIMIT)
-
-
-def test_lz4_broken_block_in_an_ordinary_frame() -> None:
-    """An invalid block, or one that exceeds the frame's block size, raises the same error as the library's stream
-    reader.
-    """
-    for block in (b"\xff" * 40, lz4.block.compress(bytes(65537), store_size=False)):
-        frame = lz4_frame([block])
-        assert lz4_block(frame) is not None
-        with pytest.raises(DecompressionError, match=r"lz4: LZ4F_decompress failed"):
-            decompress(3, frame, LIMIT)
 
 
 def test_lz4_block_that_is_not_compressed_is_not_copied() -> None:
@@ -194,45 +123,6 @@ def test_zstd_frames_say_how_much_they_can_hold(frame: bytes, most: int) -> None
     assert zstandard.ZstdDecompressor().decompressobj().decompress(frame) == decompress(4, frame, LIMIT)
 
 
-@pytest.mark.parametrize(
-    ("frame", "error"),
-    [
-        (ZSTD_SIZED.compress(TEXT) * 2, None),
-        (b"\x50\x2a\x4d\x18\x03\0\0\0abc" + ZSTD_UNSIZED.compress(TEXT), None),
-        (ZSTD_UNSIZED.compress(TEXT) + b"junk", "zstd: "),
-        (zstd_frame([(3, 3, b"abc")]), "zstd: "),
-        (zstd_frame([(1, (1 << 17) + 1, b"a")]), "zstd: "),
-        (zstd_frame([(0, 3, b"abc")], flags=0x08), "zstd: "),
-        (zstd_frame([(0, 3, b"abc")], flags=0x01, after=b"\x07"), "zstd: "),
-        (zstd_frame([(0, 3, b"abc")], window=17 << 3 | 1), "zstd: "),
-        (zstd_frame([(0, 3, b"abc")], flags=0xC0, after=struct.pack("<Q", 1 << 60)), "zstd: "),
-    ],
-)
-def test_zstd_frames_that_are_not_ordinary(frame: bytes, error: str | None) -> None:
-    """Several frames, trailing bytes, a dictionary or a wrong content size: the stream reader reads the data or raises
-    the error.
-    """
-    assert -1 == max_zstd_size(frame)
-    if error is None:
-        assert decompress(4, frame, LIMIT) in (TEXT, TEXT * 2)
-    else:
-        with pytest.raises(DecompressionError, match=error):
-            decompress(4, frame, LIMIT)
-
-
-def test_zstd_announced_sizes_that_are_wrong_by_little() -> None:
-    """A frame whose content size is slightly too small or too large is refused; so is a content size of 0 for a frame
-    with data.
-    """
-    for announced in (0, 2, 4):
-        frame = zstd_frame([(0, 4, b"abcd"), (0, 0, b"")], flags=0xC0, after=struct.pack("<Q", announced))
-        if announced == 4:
-            assert b"abcd" == decompress(4, frame, LIMIT)
-        else:
-            with pytest.raises(DecompressionError, match="zstd: "):
-                decompress(4, frame, LIMIT)
-
-
 def test_zstd_that_comes_to_more_than_was_thought_is_read_as_a_stream() -> None:
     """A frame that decompresses to more than 64 KB and eight times its input is read as a stream, with one block or
     with several.
@@ -259,18 +149,6 @@ def test_zstd_room_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
         for packed, size in ((small, 1000), (large, 100_000), (large, 100_000), (small, 1000)):
             assert bytes(size) == new_thread.submit(decompress, 4, packed, LIMIT).result()
     assert [large] == streams
-
-
-@pytest.mark.parametrize("codec", ["lz4", "zstd", "snappy"])
-def test_cut_anywhere(codec: str) -> None:
-    """An ordinary batch that is truncated at any byte raises an error of its codec."""
-    for plain in (TEXT, NOISE):
-        packed = compress(codec, plain)
-        for size in range(0 if codec != "zstd" else 1, len(packed)):
-            if codec == "snappy" and size == 16:
-                continue  # a framed stream of no blocks
-            with pytest.raises(DecompressionError, match=codec):
-                decompress(CODECS[codec], packed[:size], LIMIT)
 
 
 def bombs() -> Iterator[tuple[str, bytes]]:

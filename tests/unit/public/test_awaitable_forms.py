@@ -101,6 +101,8 @@ def test_methods(blocking: type, awaitable: type) -> None:
         other = found[RENAMED.get(name, name)]
         assert with_type_names(parameters(method, name)) == with_type_names(parameters(other, name)), name
         if not name.startswith("__"):
+            results = [inspect.signature(form).return_annotation for form in (method, other)]
+            assert str(results[0]) == str(results[1]), name
             assert set() == set(paragraphs(method, name)) - set(in_blocking(paragraphs(other, name))), name
 
 
