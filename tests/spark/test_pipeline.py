@@ -192,7 +192,7 @@ def test_where_a_pipeline_is(spark: Any, document: dict[str, Any], tmp_path: Pat
     (tmp_path / "file").touch()
     document["dead_letters"]["path"] = str(tmp_path / "file")
     document["decode"]["on_invalid"] = "deadletter"
-    with pytest.raises(PipelineError, match=r"dead_letters.path = '.*' is a file; give a folder"):
+    with pytest.raises(PipelineError, match=r"dead_letters.path = '.*' is a file or a root; give a folder"):
         run(parse(document), spark)
 
 

@@ -6,14 +6,18 @@ true gives the reason in the column REASON. Rows without a reason are valid.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from pyspark.sql import functions as F  # noqa: N812  as everyone writes it
+from pyspark.sql.types import AtomicType, StructField, StructType
 
 from kconsumer.errors import ConfigError
 from kconsumer.formats.column_types import parse_type
 from kconsumer.spark.pipeline.settings import (
+    DELETED,
     EVENT_TIME,
     INTERNAL,
     METADATA,
@@ -21,11 +25,12 @@ from kconsumer.spark.pipeline.settings import (
     Decode,
     PipelineConfig,
     Sink,
+    comparable,
     quoted,
 )
 from kconsumer.spark.schema import VALUE_BYTES, VALUE_ERROR
 
-__all__ = ["comparable", "counts", "dead_letters", "decoded", "partitioned", "read", "valid", "windows", "with_columns"]
+__all__ = ["counts", "dead_letters", "decoded", "partitioned", "read", "valid", "windows", "with_columns"]
 
 RECORD = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
 RECORD_NAMES = [column.split()[0] for column in RECORD.split(", ")]
@@ -58,8 +63,11 @@ def with_columns(reader: Any, decode: Decode, *, undecoded: bool = True) -> Any:
     return reader.option("valueFormat", "json").option("valueSchema", decode.schema)
 
 
-def decoded(records: Any, decode: Decode) -> Any:
+def decoded(records: Any, decode: Decode, key: Sequence[str] = ()) -> Any:
     """Decode a DataFrame of records. Returns a DataFrame with one row per record.
+
+    With `key`, the columns that identify a row, records without a value are not invalid: they have 1 in the column
+    DELETED, and the columns of the key, which are read from the key of the record.
 
     Its columns are the decoded fields (the column `value` unless the format is JSON), the metadata, `event_time`,
     _RECORD and REASON. _RECORD is the unchanged record (without the value, if `records` lacks it). REASON is why the
@@ -80,7 +88,9 @@ def decoded(records: Any, decode: Decode) -> Any:
         raise _expression("decode.event_time", error) from None
     if frame.schema[EVENT_TIME].dataType.typeName() != "timestamp":
         raise ConfigError(f"decode.event_time = {decode.event_time!r} is not a timestamp; try timestamp_millis(...)")
-    checked = frame.withColumn(REASON, _reason(frame, decode))
+    if key:
+        frame = _with_key(frame, decode, key)
+    checked = frame.withColumn(REASON, _reason(frame, decode, key))
     if decode.on_invalid == "fail":
         where = F.concat_ws(" ", F.col(REASON), F.lit("at offset"), "kafka_offset", F.lit("of"), "kafka_topic")
         where = F.concat_ws("-", where, "kafka_partition")
@@ -123,12 +133,6 @@ def _fields(frame: Any, decode: Decode) -> Any:
     return found.select("*", *(F.col(f"{_JSON}.{quoted(name)}").alias(name) for name in names))
 
 
-def comparable(spark: Any) -> Callable[[str], str]:
-    """Returns a function that converts names to the same text if Spark compares them as equal."""
-    sensitive = spark.conf.get("spark.sql.caseSensitive") == "true"
-    return lambda name: name if sensitive else name.upper().lower()
-
-
 def _check_names(spark: Any, names: list[str], decode: Decode) -> None:
     """Raise ConfigError if a field has a name that the pipeline uses, if two fields have one name for Spark, or if a
     required field is not in the schema.
@@ -146,7 +150,41 @@ def _check_names(spark: Any, names: list[str], decode: Decode) -> None:
             raise ConfigError(f"decode.required has {name!r}, which is not in decode.schema")
 
 
-def _reason(frame: Any, decode: Decode) -> Any:
+def _with_key(frame: Any, decode: Decode, key: Sequence[str]) -> Any:
+    """Add the column DELETED, and fill the columns of the key in the rows where it is 1.
+
+    The key of such a record is a JSON object with these columns, or the value of the only column.
+
+    Raises ConfigError if valid rows do not have a column of the key.
+    """
+    columns = valid_names(frame, decode)
+    for name in key:
+        if name not in columns:
+            raise ConfigError(f"sink.key has {name!r}; the columns are {', '.join(columns)}")
+    frame = frame.withColumn(DELETED, (F.col(_NO_VALUE) if decode.in_source else _no_bytes()).cast("int"))
+    fields = [name for name in key if name not in METADATA]
+    if not fields:
+        return frame
+    text = F.col(f"{_RECORD}.key").cast("string")
+    types = {name: frame.schema[name].dataType for name in fields}
+    found = F.from_json(text, StructType([StructField(name, kind) for name, kind in types.items()]))
+    for name, kind in types.items():
+        if not isinstance(kind, AtomicType):
+            raise ConfigError(f"sink.key has {name!r} of the type {kind.simpleString()}, which cannot be a key")
+        forms = [found[name]]
+        if len(fields) == 1:  # `5` and `abc` as they are; in JSON, text is in quotes
+            alone = F.from_json(F.concat(F.lit('{"k":'), text, F.lit("}")), StructType([StructField("k", kind)]))["k"]
+            forms += [F.when(text.startswith('"'), alone), text.try_cast(kind)]
+        value = F.when(F.col(DELETED) == 1, F.coalesce(*forms)).otherwise(F.col(quoted(name)))
+        frame = frame.withColumn(name, value)
+    return frame
+
+
+def _no_bytes() -> Any:
+    return F.col(f"{_RECORD}.value").isNull()
+
+
+def _reason(frame: Any, decode: Decode, key: Sequence[str]) -> Any:
     """Returns a column expression for the reason why a record is invalid. It is null for valid records.
 
     Raises ConfigError if a rule in the section `decode.rules` is not a valid SQL expression.
@@ -177,15 +215,33 @@ def _reason(frame: Any, decode: Decode) -> Any:
         tests.append((test, f"rule {name}"))
     tests.append((F.col(EVENT_TIME).isNull(), "no event time"))
     chain: Any = F
+    if key:
+        missing = reduce(or_, (F.col(quoted(name)).isNull() for name in key))
+        chain = F.when(F.col(DELETED) == 1, F.when(missing, F.lit("no key")))
+        tests.append((missing, "no key"))
     for test, reason in tests:
         chain = chain.when(test, F.lit(reason))  # `lit` returns a column unchanged
     return chain
 
 
-def valid(frame: Any, decode: Decode) -> Any:
-    """Returns the valid rows, with their fields, `event_time`, and the metadata that decode.metadata names."""
-    hidden = {REASON, _RECORD, *(set(METADATA) - set(decode.metadata))}
-    return frame.where(F.col(REASON).isNull()).select(*(quoted(name) for name in frame.columns if name not in hidden))
+def valid_names(frame: Any, decode: Decode) -> list[str]:
+    """Returns the columns of valid rows: the fields, `event_time`, and the metadata that decode.metadata names."""
+    hidden = set(METADATA) - set(decode.metadata)
+    return [name for name in frame.columns if name not in hidden and not name.startswith(INTERNAL)]
+
+
+def valid(frame: Any, decode: Decode, key: Sequence[str] = ()) -> Any:
+    """Returns the valid rows. With `key`, only the newest row of each key, and the column DELETED, too.
+
+    The newest row is the one with the highest offset. The records of a key are in one partition.
+    """
+    names = [quoted(name) for name in valid_names(frame, decode)]
+    rows = frame.where(F.col(REASON).isNull())
+    if not key:
+        return rows.select(*names)
+    row, place = F.struct(*names, DELETED), F.struct("kafka_offset", "kafka_partition", "kafka_topic")
+    newest = rows.groupBy(*map(quoted, key)).agg(F.max_by(row, place).alias(_RECORD))
+    return newest.select(f"{_RECORD}.*")
 
 
 def dead_letters(frame: Any) -> Any:

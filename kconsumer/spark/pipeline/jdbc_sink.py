@@ -1,9 +1,9 @@
 """Writes micro-batches to a table of a database, each exactly once.
 
 A micro-batch is written to a staging table by as many tasks as it has. One transaction then stores its number in the
-table `kconsumer_progress`, and copies the rows into the target. If the number there is not lower, an earlier attempt
-has been committed, and the transaction does nothing. So the target never has a part of a micro-batch, or one of them
-twice, even if two drivers run the same micro-batch at the same time.
+table `kconsumer_progress`, and copies the rows into the target; for upserts, it first deletes the rows with their keys.
+If the number there is not lower, an earlier attempt has been committed, and the transaction does nothing. So the target
+never has a part of a micro-batch, or one of them twice, even if two drivers run the same micro-batch at the same time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from kconsumer.config.kinds import reveal
 from kconsumer.errors import ConfigError
 from kconsumer.spark.pipeline.batch_sink import Batch
-from kconsumer.spark.pipeline.settings import Sink
+from kconsumer.spark.pipeline.settings import DELETED, Sink
 
 __all__ = ["JdbcSink", "driver_class", "run_plan"]
 
@@ -53,7 +53,7 @@ class JdbcSink:
     def __init__(self, spark: Any, sink: Sink) -> None:
         assert sink.table is not None
         assert sink.url is not None
-        self._spark, self._table, self._files = spark, sink.table, sink.files
+        self._spark, self._table, self._files, self._key = spark, sink.table, sink.files, sink.key
         self._options = {name: _revealed(name, value) for name, value in sink.options.items()} | {"url": sink.url}
         driver = driver_class(sink)
         if driver is not None:
@@ -74,11 +74,12 @@ class JdbcSink:
                 run_plan(frame)
                 return
         if not self.exists():
-            self._append(frame.limit(0), self._table)
+            self._append(frame.limit(0).drop(DELETED), self._table)
         stage = f"{self._schema}{stages}{uuid.uuid4().hex[:8]}"
         with self._connection() as connection:
-            columns = ", ".join(self._quoted(name) for name in frame.columns)
-            self._execute(connection, f"CREATE TABLE {stage} AS SELECT {columns} FROM {self._table} WHERE 1 = 0")
+            columns = ", ".join(self._quoted(name) for name in frame.columns if name != DELETED)
+            more = f", 0 AS {self._quoted(DELETED)}" if self._key else ""
+            self._execute(connection, f"CREATE TABLE {stage} AS SELECT {columns}{more} FROM {self._table} WHERE 1 = 0")
             try:
                 self._append(frame if self._files is None else frame.coalesce(self._files), stage)
                 self._copy(connection, stage, columns, batch)
@@ -91,13 +92,21 @@ class JdbcSink:
         try:
             where = f"query = '{batch.query}' AND batch < {batch.number}"
             if self._execute(connection, f"UPDATE {self._schema}{PROGRESS} SET batch = {batch.number} WHERE {where}"):
-                self._execute(connection, f"INSERT INTO {self._table} ({columns}) SELECT {columns} FROM {stage}")
+                kept = self._replace(connection, stage) if self._key else ""
+                self._execute(connection, f"INSERT INTO {self._table} ({columns}) SELECT {columns} FROM {stage}{kept}")
             connection.commit()
         except BaseException:
             connection.rollback()
             raise
         finally:
             connection.setAutoCommit(True)
+
+    def _replace(self, connection: Any, stage: str) -> str:
+        """Delete the rows with the keys of a micro-batch. Returns the condition of those that are written instead."""
+        names = [self._quoted(name) for name in self._key]
+        same = " AND ".join(f"{stage}.{name} = {self._table}.{name}" for name in names)
+        self._execute(connection, f"DELETE FROM {self._table} WHERE EXISTS (SELECT 1 FROM {stage} WHERE {same})")
+        return f" WHERE {self._quoted(DELETED)} = 0"
 
     def _done(self, connection: Any, query: str) -> int:
         """Returns the number of the newest micro-batch of a query, -1 if there is none.

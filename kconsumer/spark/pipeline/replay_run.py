@@ -107,6 +107,8 @@ def _range(spark: Any, config: PipelineConfig, start_ms: int, end_ms: int) -> tu
 
 def _place(config: PipelineConfig, begins: Offsets) -> list[str]:
     """Returns the columns by which a row is recognized. Raises ConfigError if the table does not have them."""
+    if config.sink.mode == "upsert":
+        raise ConfigError("a replay would overwrite newer rows, which sink.mode = 'upsert' keeps; it is for 'append'")
     if config.sink.format == "console":
         raise ConfigError("a replay needs a table, and sink.format = 'console' keeps none")
     needed = PLACE if len({tp.topic for tp in begins}) > 1 else PLACE[1:]

@@ -155,7 +155,7 @@ class RowsWriter(Writer):
             kept.unpersist()
 
     def _write_valid(self, frame: Any, batch: Batch) -> None:
-        rows = frames.valid(frame, self._config.decode)
+        rows = frames.valid(frame, self._config.decode, self._config.sink.key)
         self._valid.write(frames.partitioned(rows, self._config.sink, EVENT_TIME), batch)
 
     def _write_dead_letters(self, frame: Any, counts: dict[str, int], batch: Batch) -> None:
@@ -209,7 +209,7 @@ def plans(spark: Any, config: PipelineConfig) -> dict[str, Any]:
     The queries are `rows`, and `windows` if the file has a section `aggregate`. Raises ConfigError for a wrong
     expression.
     """
-    found = {"rows": frames.decoded(frames.read(spark, config, commit=True), config.decode)}
+    found = {"rows": frames.decoded(frames.read(spark, config, commit=True), config.decode, config.sink.key)}
     if config.aggregate is not None:
         second = frames.decoded(frames.read(spark, config, commit=False, undecoded=False), config.decode)
         found["windows"] = frames.windows(second.where(F.col(frames.REASON).isNull()), config.aggregate)
@@ -218,7 +218,8 @@ def plans(spark: Any, config: PipelineConfig) -> dict[str, Any]:
 
 def outputs(config: PipelineConfig, streams: dict[str, Any]) -> dict[str, Any]:
     """Returns the rows that each of the streams writes. Raises ConfigError for a wrong column to partition by."""
-    found = {"rows": frames.partitioned(frames.valid(streams["rows"], config.decode), config.sink, EVENT_TIME)}
+    rows = frames.valid(streams["rows"], config.decode)
+    found = {"rows": frames.partitioned(rows, config.sink, EVENT_TIME)}
     if "windows" in streams:
         found["windows"] = frames.partitioned(streams["windows"], config.aggregate_sink, "window_start")
     return found

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.pipeline import frames, sinks
+from kconsumer.spark.pipeline import sinks
 from kconsumer.spark.pipeline.jdbc_sink import JdbcSink
-from kconsumer.spark.pipeline.settings import PipelineConfig, Sink, quoted
+from kconsumer.spark.pipeline.settings import PipelineConfig, Sink, comparable, quoted
 
 __all__ = ["Change", "adapt", "changes_between", "columns_of", "find_changes", "is_wider"]
 
@@ -66,7 +66,7 @@ def find_changes(spark: Any, config: PipelineConfig, written: Mapping[str, Any])
     """
     text = sinks.Folder(spark, config.run.checkpoint).text(NOTE)
     stored = json.loads(text) if text else {}
-    fold = frames.comparable(spark)
+    fold = comparable(spark)
     found = {}
     for query in written.keys() & stored.keys():
         before = stored[query]

@@ -19,6 +19,7 @@ from kconsumer.formats.column_types import parse_type
 from kconsumer.spark import options
 
 __all__ = [
+    "DELETED",
     "KEYS",
     "Aggregate",
     "DeadLetters",
@@ -27,6 +28,7 @@ __all__ = [
     "PipelineConfig",
     "Run",
     "Sink",
+    "comparable",
     "load",
     "parse",
     "quoted",
@@ -38,6 +40,7 @@ Text = Mapping[str, str]
 METADATA = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_key")
 EVENT_TIME = "event_time"
 INTERNAL = "_kconsumer_"  # the beginning of the names of columns that are not written; a field cannot have it either
+DELETED = f"{INTERNAL}deleted"  # 1 for rows that an upsert deletes, 0 for those that it writes
 DERIVED = ("date", "hour")
 # Options of the source that users cannot set, because the pipeline decides which columns it reads, and how.
 RESERVED_SOURCE_OPTIONS = ("columns", "valueformat", "valueschema", "headers", "includeheaders")
@@ -82,6 +85,8 @@ class Sink:
     files: int | None  # maximum number of tasks that write a micro-batch
     options: Text  # of Spark's writer
     url: str | None = None  # of the database
+    mode: str = "append"
+    key: tuple[str, ...] = ()  # the columns that identify a row, for upserts
 
     @property
     def place(self) -> str:
@@ -257,6 +262,12 @@ def _schema(key: str, value: Any) -> str:
     return ", ".join(f"{quoted(name)} {kind}" for name, kind in fields.items())
 
 
+def comparable(spark: Any) -> Callable[[str], str]:
+    """Returns a function that converts names to the same text if Spark compares them as equal."""
+    sensitive = spark.conf.get("spark.sql.caseSensitive") == "true"
+    return lambda name: name if sensitive else name.upper().lower()
+
+
 def quoted(name: str) -> str:
     """Returns a name as SQL writes it, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
@@ -288,6 +299,10 @@ KEYS = (
     Key("sink", "path", _text, None, "Folder for rows, or of the Delta table.", "a path"),
     Key("sink", "table", _text, None, "Table for rows (iceberg, jdbc).", "a name"),
     Key("sink", "url", _text, None, "URL of the database (jdbc), such as `jdbc:postgresql://db/shop`.", "a URL"),
+    Key("sink", "mode", _one_of("append", "upsert"), "append",
+        "`upsert` keeps the newest row of each key, and a record without a value deletes it (delta, iceberg, jdbc).",
+        "append, upsert"),
+    Key("sink", "key", _names, (), "Columns that identify a row, for `upsert`.", "names"),
     Key("sink", "partition_by", _names, DERIVED,
         "Columns that the output is partitioned by; `date` and `hour` are those of `event_time`.", "names"),
     Key("sink", "max_records_per_file", _at_least(1), 1_000_000, "Maximum rows of a file.", "a number"),
@@ -513,6 +528,10 @@ def _check_place(section: str, sink: Sink) -> None:
             raise ConfigError(f"{section}.{name} is missing: sink.format = {sink.format!r} writes to a {name}")
     if (sink.format == "jdbc") != (sink.url is not None):
         raise ConfigError("sink.url is the URL of the database: sink.format = 'jdbc' needs it, the others must omit it")
+    if (sink.mode == "upsert") != bool(sink.key):
+        raise ConfigError("sink.mode = 'upsert' needs sink.key, the columns that identify a row; 'append' has none")
+    if sink.mode == "upsert" and sink.format not in ("delta", "iceberg", "jdbc"):
+        raise ConfigError(f"sink.mode = 'upsert' needs a table (delta, iceberg, jdbc), not {sink.format!r}")
     hidden = [name for name in sink.partition_by if name.startswith(".")]
     if sink.format == "parquet" and hidden:
         raise ConfigError(f"{section}.partition_by has {hidden[0]!r}: readers ignore folders that begin with a dot")

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kconsumer.spark.pipeline.batch_sink import Batch, BatchSink, PipelineError
 from kconsumer.spark.pipeline.jdbc_sink import JdbcSink, run_plan
-from kconsumer.spark.pipeline.settings import METADATA, Sink, quoted
+from kconsumer.spark.pipeline.settings import DELETED, METADATA, Sink, comparable, quoted
 
 __all__ = [
     "ConsoleSink",
@@ -167,6 +168,9 @@ class FileSink:
                 staging.delete(name)
 
 
+CONF = "spark.databricks.delta.write"  # settings with which Delta skips a MERGE that it has done already
+
+
 class DeltaSink:
     """Appends to a Delta table. Delta skips a batch of a query that is in the table already."""
 
@@ -195,10 +199,17 @@ class DeltaSink:
         self._began = True
 
     def _append(self, frame: Any, batch: Batch) -> None:
+        if self._sink.mode == "upsert":
+            conf = {f"{CONF}.txnAppId": batch.query, f"{CONF}.txnVersion": str(batch.number)}
+            path = str(self._sink.path)
+            merge(frame, self._sink, f"delta.{quoted(path)}", lambda rows: self._writer(rows).save(path), conf)
+            return
+        writer = self._writer(frame).option("txnAppId", batch.query).option("txnVersion", batch.number)
+        writer.save(self._sink.path)
+
+    def _writer(self, frame: Any) -> Any:
         writer = limit_tasks(frame, self._sink).write.format("delta").mode("append")
-        writer = writer.partitionBy(*self._sink.partition_by)
-        writer = writer.option("txnAppId", batch.query).option("txnVersion", batch.number)
-        writer.options(**self._sink.options).save(self._sink.path)
+        return writer.partitionBy(*self._sink.partition_by).options(**self._sink.options)
 
 
 class IcebergSink:
@@ -213,7 +224,10 @@ class IcebergSink:
         self._done: dict[str, int] = {}  # id of a query -> number of its newest batch in the table
 
     def write(self, frame: Any, batch: Batch) -> None:
-        """Append the rows, unless the table has a snapshot of this batch."""
+        """Append the rows, unless the table has a snapshot of this batch, or merge them."""
+        if self._sink.mode == "upsert":
+            merge(frame, self._sink, str(self._sink.table), lambda rows: self._create(rows.writeTo(self._sink.table)))
+            return
         if batch.query not in self._done:
             self._done[batch.query] = self._newest(batch.query)
             if batch.repeated and self._done[batch.query] < batch.number - 1 and self._holds(frame, batch):
@@ -227,11 +241,14 @@ class IcebergSink:
         if self._spark.catalog.tableExists(self._sink.table):
             writer.append()
         else:
-            from pyspark.sql import functions as F  # noqa: N812  as everyone writes it
-
-            parts = [F.col(quoted(name)) for name in self._sink.partition_by]
-            (writer.using("iceberg").partitionedBy(*parts) if parts else writer.using("iceberg")).create()
+            self._create(writer)
         self._done[batch.query] = batch.number
+
+    def _create(self, writer: Any) -> None:
+        from pyspark.sql import functions as F  # noqa: N812  as everyone writes it
+
+        parts = [F.col(quoted(name)) for name in self._sink.partition_by]
+        (writer.using("iceberg").partitionedBy(*parts) if parts else writer.using("iceberg")).create()
 
     def _newest(self, query: str) -> int:
         """Returns the number of the newest batch of this query in the table, or -1 if there is none."""
@@ -270,6 +287,38 @@ class ConsoleSink:
     def write(self, frame: Any, batch: Batch) -> None:
         """Print the first rows: 20, or as many as the option `numRows` sets."""
         frame.show(int(self._sink.options.get("numRows", 20)), truncate=False)
+
+
+def merge(
+    frame: Any, sink: Sink, table: str, create: Callable[[Any], object], conf: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Write the rows of an upsert to a table, and delete those that have 1 in the column DELETED.
+
+    If the batch is repeated, the table stays the same, because it has no newer rows. `create` is called with an empty
+    DataFrame if there is no table yet. `conf`: settings of the session for the statement.
+    """
+    spark = frame.sparkSession
+    if existing(spark, sink) is None:
+        create(frame.limit(0).drop(DELETED))
+    view, fold = f"kconsumer_{uuid.uuid4().hex}", comparable(spark)
+    written = {fold(name): f"s.{quoted(name)}" for name in frame.columns if name != DELETED}
+    columns = {quoted(name): written.get(fold(name), "NULL") for name in spark.sql(f"SELECT * FROM {table}").columns}
+    updates = ", ".join(f"{name} = {value}" for name, value in columns.items() if value != "NULL")
+    frame.createOrReplaceTempView(view)
+    for name, value in conf.items():
+        spark.conf.set(name, value)
+    try:
+        spark.sql(
+            f"MERGE INTO {table} AS t USING {view} AS s"
+            f" ON {' AND '.join(f't.{name} = s.{name}' for name in map(quoted, sink.key))}"
+            f" WHEN MATCHED AND s.{DELETED} = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET {updates}"
+            f" WHEN NOT MATCHED AND s.{DELETED} = 0 THEN INSERT ({', '.join(columns)})"
+            f" VALUES ({', '.join(columns.values())})"
+        )
+    finally:
+        spark.catalog.dropTempView(view)
+        for name in conf:
+            spark.conf.unset(name)
 
 
 def limit_tasks(frame: Any, sink: Sink) -> Any:
