@@ -14,7 +14,7 @@ from support.chaos.chaos import Chaos
 
 SECONDS = float(os.environ.get("KCONSUMER_CHAOS_SECONDS", "10"))
 SEED = os.environ.get("KCONSUMER_CHAOS_SEED")
-KINDS = ("classic", "consumer", "parallel")
+KINDS = ("classic", "consumer", "parallel", "share")
 ASSIGNORS = ("cooperative-sticky", "range")
 
 
@@ -24,5 +24,5 @@ def test_a_group_under_faults(kind: str) -> None:
     """While members, brokers and connections fail, no rule of the simulation is violated."""
     seed = int(SEED) if SEED else random.randrange(1_000_000)
     # Seeds alternate between an assignor that revokes all partitions for a rebalance and one that does not.
-    protocol = "consumer" if kind == "consumer" else ASSIGNORS[seed % len(ASSIGNORS)]
+    protocol = kind if kind in ("consumer", "share") else ASSIGNORS[seed % len(ASSIGNORS)]
     assert Chaos(protocol, seed, parallel=kind == "parallel").run(SECONDS)["records"]

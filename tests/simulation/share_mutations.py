@@ -70,6 +70,14 @@ MUTATIONS = [
         "kinds[:1]",
     ),
     Mutation(
+        "dead-letters-accepted",
+        "kconsumer.parallel accepts a record whose last attempt has failed.",
+        "parallel.acquired_records",
+        "ShareTracker.skip",
+        "AcknowledgeType.REJECT",
+        "AcknowledgeType.ACCEPT",
+    ),
+    Mutation(
         "accepted-at-close",
         "close() accepts the records of the last poll in implicit mode.",
         "share.engine",

@@ -15,7 +15,7 @@ from support.simulation.settings import MAX_POLL_INTERVAL_MS
 
 FAST = Workers(slow=0.0, run_ms=1e9)
 EXECUTORS = ("threads", "asyncio")
-KINDS = (("classic", "classic"), ("threaded", "classic"), ("classic", "consumer"))
+KINDS = (("classic", "classic"), ("threaded", "classic"), ("classic", "consumer"), ("asyncio", "classic"))
 MAX_DELAY_MS = 1_500.0  # how long the commit of a finished record takes, besides the interval between commits
 
 
@@ -23,7 +23,7 @@ def group(workers: Workers, protocols: tuple[str, ...] = ("classic",), **fields:
     """Returns a scenario of ten minutes with three members."""
     kinds = [kind for kind in KINDS if kind[1] in protocols] * 3
     members = tuple(
-        Member(Program.PARALLEL, engine=engine, protocol=protocol, workers=workers) for engine, protocol in kinds[:3]
+        Member(Program.PARALLEL, engine=engine, protocol=protocol, workers=workers) for engine, protocol in kinds[-3:]
     )
     scenario = Scenario(
         3,

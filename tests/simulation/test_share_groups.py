@@ -82,6 +82,7 @@ EXPECTED = {
     "unsubscribed-records-returned": (_group(max_poll_records=1, resubscribes=0.3), "not subscribed"),
     "unreached-records-accepted": (_group(iterates=0.5), "accepted without processing"),
     "one-type-for-all": (_group(explicit=True, releases=0.3), "accepted without processing"),
+    "dead-letters-accepted": (_group(explicit=True, workers=4), "wrong acknowledgement"),
     "accepted-at-close": (_group(reopens=0.2), "accepted without processing"),
     "failures-reported-as-success": (_group(*RESETS, explicit=True), "not stored"),
 }

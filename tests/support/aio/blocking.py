@@ -20,6 +20,7 @@ from greenlet import getcurrent, greenlet
 
 from kconsumer import RebalanceListener
 from kconsumer.aio import AsyncConsumer
+from kconsumer.parallel import AsyncProcessor, Summary
 from support.harnesses.cancellation import CancelledAt, Moment
 
 T = TypeVar("T")
@@ -130,6 +131,19 @@ class GreenletListener(RebalanceListener):
         await in_greenlet(self._listener.on_partitions_lost, self._consumer, partitions)
 
 
+class BlockingRun:
+    """A run of `kconsumer.parallel` with an AsyncConsumer, with the interface of `Processor`."""
+
+    def __init__(self, run: Callable[[Coroutine[Any, Any, Summary]], Summary], processor: AsyncProcessor) -> None:
+        self._run = run
+        self._processor = processor
+        self.stop = processor.stop
+
+    def run(self) -> Summary:
+        """Process records until the run ends."""
+        return self._run(self._processor.run())
+
+
 class BlockingConsumer:
     """An AsyncConsumer with the interface of `Consumer`."""
 
@@ -174,6 +188,10 @@ class BlockingConsumer:
             return await coroutine
         finally:
             timer.cancel()
+
+    def processor(self, create: Callable[..., AsyncProcessor], handler: Any, **options: Any) -> BlockingRun:
+        """Returns a run of `kconsumer.parallel`, whose `run` blocks."""
+        return BlockingRun(self._run, create(self._consumer, handler, **options))
 
     def sleep(self, seconds: float) -> None:
         """Sleep in the event loop. A callback that sleeps lets other tasks run."""

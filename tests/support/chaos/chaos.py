@@ -16,12 +16,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from kconsumer import TopicPartition
+from kconsumer import TopicPartition, groups
+from kconsumer.errors import KafkaError
 from support.brokers.kafka import DEFAULT_VERSION, KafkaCluster
 from support.brokers.kafka_admin import wait_until
 from support.brokers.proxy import Proxy
@@ -29,8 +30,10 @@ from support.chaos.chaos_faults import FaultInjector, Kind, Strike, draw_storm
 from support.chaos.judge import History, judge
 from support.chaos.load import Load, stored_commits, stored_records
 from support.chaos.process import ChaosMember
+from support.members.share_groups import configure_group
 from support.simulation.scenario import Member, Program, Scenario, Workers
 from support.simulation.settings import GROUP
+from support.simulation.share_scenario import LOCK_MS, ShareMember, ShareScenario
 
 PLAIN, TRANSACTIONAL = "t", "u"
 PARTITIONS = {PLAIN: 12, TRANSACTIONAL: 6}
@@ -52,6 +55,22 @@ PROGRAMS = (
     Program.WAKE_UP,
 )
 WORKERS = Workers(slow_ms=3_000.0, drain_timeout_s=5.0, run_ms=30_000.0)
+DELIVERY_LIMIT = 5
+SHARE_SCENARIO = ShareScenario(0, (), duration_ms=1e12, topics=2, delivery_limit=DELIVERY_LIMIT)
+SHARE_MEMBERS = (
+    ShareMember(explicit=True, releases=0.05, rejects=0.02, commits=0.5),
+    ShareMember(iterates=0.3),
+    ShareMember(explicit=True, renews=0.02, record_limit=True, max_poll_records=100),
+    ShareMember(max_poll_records=100, reopens=0.02),
+    ShareMember(explicit=True, workers=4),
+    ShareMember(explicit=True, workers=4, executor="asyncio"),
+)
+SHARE = {
+    "share.auto.offset.reset": "earliest",
+    "share.record.lock.duration.ms": str(LOCK_MS),
+    "share.delivery.count.limit": str(DELIVERY_LIMIT),
+    "share.isolation.level": "read_committed",
+}
 #: Leaders and coordinators move only when a fault says so, and not because a busy machine keeps a broker silent.
 BROKER = {
     "auto.leader.rebalance.enable": "false",
@@ -61,7 +80,7 @@ BROKER = {
 
 
 class Chaos:
-    """One run. `protocol`: range, cooperative-sticky or consumer. With `parallel`, members process in parallel."""
+    """One run. `protocol`: range, cooperative-sticky, consumer or share. `parallel`: members process in parallel."""
 
     def __init__(self, protocol: str, seed: int, *, parallel: bool = False) -> None:
         self.protocol, self.seed, self.parallel = protocol, seed, parallel
@@ -76,6 +95,10 @@ class Chaos:
             transactions=True, topics=2, max_callback_ms=500.0, keys=1,
         )  # fmt: skip
 
+    @property
+    def _is_share(self) -> bool:
+        return self.protocol == "share"
+
     def run(self, seconds: float) -> dict[str, object]:
         """Inject faults for this long, and check everything. Returns numbers of the run."""
         self._log(f"{self.protocol}: chaos of {seconds:.0f} s, KCONSUMER_CHAOS_SEED={self.seed}")
@@ -86,6 +109,9 @@ class Chaos:
             for topic, partitions in PARTITIONS.items():
                 self._cluster.create_topic(topic, partitions, 3, {"min.insync.replicas": "2"})
             self._cluster.coordinator_of(GROUP)
+            if self._is_share:
+                configure_group(self._cluster.bootstrap_servers, GROUP, SHARE)
+                self.history.delivery_limit = DELIVERY_LIMIT
             self._load = Load(self._cluster, PLAIN, TRANSACTIONAL, PARTITIONS, self.seed)
             self._faults = FaultInjector(
                 self._cluster, proxy, GROUP, PLAIN, self.members, self._replace, self._log, self.seed
@@ -96,6 +122,9 @@ class Chaos:
 
     def _storms(self, seconds: float) -> None:
         self.members += [self._start() for _ in range(MEMBERS)]
+        if self._is_share:
+            self._storms_of_share_group(seconds)
+            return
         alone = self._stack.enter_context(self._process(Member(Program.READ_ALONE)))
         with self._load.running():
             self._calm(SETTLE_S)
@@ -111,10 +140,29 @@ class Chaos:
                 self._calm(SETTLE_S)
         alone.stop(60)
 
+    def _storms_of_share_group(self, seconds: float) -> None:
+        with self._load.running():
+            self._catch_up(SETTLE_S)
+            began = time.monotonic()
+            while time.monotonic() < began + seconds:
+                self._blow(draw_storm(self._random, MEMBERS, SESSION_S))
+        wait_until(self._has_no_lag, SETTLE_S, "acknowledgements of all records")
+        while self.members:
+            self.members.pop().stop(60)
+
+    def _has_no_lag(self) -> bool:
+        """Returns whether the broker has an acknowledgement of every record."""
+        with suppress(KafkaError):
+            offsets = groups.offsets(GROUP, bootstrap_servers=self._cluster.bootstrap_servers)
+            return all(tp in offsets and offsets[tp].lag == 0 for tp in self._load.ends)
+        return False
+
     # --- members ---------------------------------------------------------------------------------------------------
 
     def _start(self) -> ChaosMember:
         number = next(self._numbers)
+        if self._is_share:
+            return self._stack.enter_context(self._process(SHARE_MEMBERS[number % len(SHARE_MEMBERS)]))
         engine = ENGINES[number % len(ENGINES)]
         plan = Member(
             Program.PARALLEL if self.parallel else PROGRAMS[(number + self.seed) % len(PROGRAMS)],
@@ -124,16 +172,15 @@ class Chaos:
         )
         if self.parallel:
             workers = replace(WORKERS, executor="threads" if number % 2 else "asyncio")
-            plan = replace(plan, engine=ENGINES[number % 2], workers=workers)
+            plan = replace(plan, workers=workers)
         return self._stack.enter_context(self._process(plan))
 
-    def _process(self, plan: Member) -> ChaosMember:
+    def _process(self, plan: Member | ShareMember) -> ChaosMember:
         name = f"m{len(self.everyone)}"
         settings = {
             "name": name,
-            "instance": name,
             "member": repr(plan),
-            "scenario": repr(self._scenario),
+            "scenario": repr(SHARE_SCENARIO if self._is_share else self._scenario),
             "bootstrap_servers": self._cluster.proxied_servers,
             "origin_s": self._origin_s,
             "seed": self._random.getrandbits(32),
@@ -154,7 +201,8 @@ class Chaos:
             replace(fault, began=self._since_begin(fault.began), ended=self._since_begin(fault.ended))
             for fault in faults
         ]
-        self._calm(STABLE_S)
+        if not self._is_share:
+            self._calm(STABLE_S)
         self._catch_up()
 
     def _calm(self, longest_s: float) -> None:
@@ -174,13 +222,13 @@ class Chaos:
         owned = [set(member.owned_now) for member in self.members]
         return all(owned) and sum(map(len, owned)) == sum(PARTITIONS.values()) == len(set().union(*owned))
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, longest_s: float = CATCH_UP_S) -> None:
         """Wait until the group has read what was acknowledged up to now."""
         targets = dict(self._load.ends)
-        deadline = time.monotonic() + CATCH_UP_S
+        deadline = time.monotonic() + longest_s
         while behind := self._behind(targets):
             if time.monotonic() > deadline:
-                raise AssertionError(self._report(f"behind after {CATCH_UP_S} s: {behind}"))
+                raise AssertionError(self._report(f"behind after {longest_s} s: {behind}"))
             time.sleep(LOOK_S)
 
     def _behind(self, targets: dict[TopicPartition, int]) -> list[str]:
@@ -197,11 +245,11 @@ class Chaos:
         history.logs = {member.name: member.events for member in self.everyone}
         history.killed = {m.name: self._since_begin(m.killed_at) for m in self.everyone if m.killed_at is not None}
         history.records = stored_records(self._cluster, PARTITIONS, self._origin_ms)
-        history.commits = stored_commits(self._cluster, GROUP, self._origin_ms)
+        history.commits = () if self._is_share else stored_commits(self._cluster, GROUP, self._origin_ms)
         stored = {tp: rows[-1][1] + 1 for tp, rows in history.records.items() if rows}
         lost = {tp: end for tp, end in self._load.ends.items() if stored.get(tp, 0) < end}
         assert {} == lost, "the cluster lost records that it had acknowledged"
-        journal = judge(history, SESSION_S * 1000)
+        journal = judge(history, LOCK_MS if self._is_share else SESSION_S * 1000)
         numbers: dict[str, object] = {
             "seed": self.seed,
             "protocol": self.protocol,

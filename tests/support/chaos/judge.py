@@ -14,8 +14,9 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
-from kconsumer import TopicPartition
+from kconsumer import AcknowledgeType, TopicPartition
 from support.chaos.chaos_faults import Fault, Kind
+from support.chaos.share_judge import RemoteShareJournal
 from support.simulation.handler_journal import Running
 from support.simulation.journal import FOREVER, Journal
 from support.simulation.scenario import Workers
@@ -47,18 +48,20 @@ class History:
     calms: list[float] = field(default_factory=list)  # when the group must be stable
     records: Mapping[TopicPartition, Sequence[tuple[float, int]]] = field(default_factory=dict)  # time and offset
     commits: Sequence[Commit] = ()
+    delivery_limit: int | None = None  # of a share group
 
 
 def judge(history: History, session_ms: float) -> Journal:
     """Returns the journal of a run, with the violations of rules."""
-    journal = Journal(GRACE_MS)
+    limit = history.delivery_limit
+    journal = Journal(GRACE_MS) if limit is None else RemoteShareJournal(limit, GRACE_MS)
     journal.handlers.max_uncommitted_ms += 2 * session_ms
     entries = sorted(_entries(history, journal, session_ms), key=itemgetter(0))
     for at, call in entries:
         journal.now = at
         call()
     for tp, offset in journal.unprocessed().items():
-        journal.violation(f"lost: {tp}@{offset} was never processed")
+        journal.violation(f"lost: {tp}@{offset} was not processed")
     for name, log in history.logs.items():
         _check_use(journal, name, [line["arguments"] for line in log if line["event"] == "use"])
     return journal
@@ -88,7 +91,7 @@ def _entries(history: History, journal: Journal, session_ms: float) -> Iterator[
     for at in history.calms:
         yield at, partial(journal.check_stable, list(history.records))
     end = max(line["at"] for log in history.logs.values() for line in log)
-    for number in range(int(end / CHECK_MS)):
+    for number in range(int(end / CHECK_MS) if history.delivery_limit is None else 0):
         yield number * CHECK_MS, partial(journal.check_progress, MAX_RECORD_WAIT_MS)
         yield number * CHECK_MS, journal.handlers.check_commits
 
@@ -120,6 +123,8 @@ class _Replay:
         name, arguments = line["event"], [self._decoded(value) for value in line["arguments"]]
         if name == "handlers.begin_run":
             arguments[1] = Workers(**line["arguments"][1])
+        if name in ("decide", "check_finished"):
+            arguments[2] = AcknowledgeType(arguments[2])
         if name == "check_call":
             member, what, took_ms, timeout_ms = arguments
             arguments = [member, what, took_ms - self._suspended_ms(line["at"] - took_ms, line["at"]), timeout_ms]
@@ -136,8 +141,10 @@ class _Replay:
     def _decoded(self, value: Any) -> Any:
         """Returns the argument that was written as JSON."""
         if isinstance(value, list):
-            is_partition = len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], int)
-            return TopicPartition(*value) if is_partition else [self._decoded(part) for part in value]
+            decoded = [self._decoded(part) for part in value]
+            if len(value) == 2 and isinstance(value[1], int):  # a partition, or a record of one
+                return TopicPartition(*value) if isinstance(value[0], str) else tuple(decoded)
+            return decoded
         if isinstance(value, dict) and "running" in value:
             return self._running[value["running"]]
         if isinstance(value, dict) and "tp" in value:

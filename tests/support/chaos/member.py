@@ -20,11 +20,14 @@ from typing import Any, cast
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from simulation.mutations import MUTATIONS
+from simulation.share_mutations import MUTATIONS as SHARE_MUTATIONS
 from support.chaos.real_world import EventLog, RealWorld
 from support.simulation import interventions
 from support.simulation.members import MemberProcess
 from support.simulation.observers import LoggedExceptions
 from support.simulation.scenario import Member, Program, Scenario, Workers
+from support.simulation.share_members import ShareMemberProcess
+from support.simulation.share_scenario import ShareMember, ShareScenario
 
 STATUS_S = 2.0
 
@@ -34,20 +37,29 @@ def main() -> int:
     settings = json.loads(sys.argv[1])
     faulthandler.register(signal.SIGUSR1)
     logging.basicConfig(level="INFO", stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
-    names = {"Member": Member, "Program": Program, "Scenario": Scenario, "Workers": Workers}
+    names = {kind.__name__: kind for kind in (Member, Program, Scenario, Workers, ShareMember, ShareScenario)}
     plan, scenario = (eval(settings[name], {}, names) for name in ("member", "scenario"))
-    if name := os.environ.get("KCONSUMER_CHAOS_MUTATION"):  # a defect that the run must find
-        next(mutation for mutation in MUTATIONS if mutation.name == name).apply()
+    if defect := os.environ.get("KCONSUMER_CHAOS_MUTATION"):  # which the run must find
+        next(mutation for mutation in (*MUTATIONS, *SHARE_MUTATIONS) if mutation.name == defect).apply()
     world, log = RealWorld(settings), EventLog(sys.stdout, settings["origin_s"])
-    member = MemberProcess(cast("Any", world), cast("Any", log), scenario, plan, settings["name"], settings["instance"])
-    logging.getLogger("kconsumer").addHandler(LoggedExceptions(cast("Any", log), cast("Any", world)))
+    simulation, journal, name = cast("Any", world), cast("Any", log), settings["name"]
+    member: MemberProcess | ShareMemberProcess
+    if isinstance(plan, ShareMember):
+        member = ShareMemberProcess(simulation, journal, scenario, plan, name)
+    else:
+        member = MemberProcess(simulation, journal, scenario, plan, name, name)
+    logging.getLogger("kconsumer").addHandler(LoggedExceptions(journal, simulation))
 
     def stop_at_end_of_input() -> None:
         sys.stdin.read()
+        if isinstance(member, ShareMemberProcess):
+            member.ends_ms = world.now
+            if member.consumer is not None:
+                member.consumer.wakeup()
+            return
         member.plan = replace(plan, stop_ms=world.now)
-        consumer = member.consumer
-        if consumer is not None:
-            interventions.wake_up(member, consumer)
+        if member.consumer is not None:
+            interventions.wake_up(member, member.consumer)
 
     threading.Thread(target=stop_at_end_of_input, daemon=True).start()
     threading.Thread(target=_report_use, args=(log,), daemon=True).start()

@@ -31,6 +31,8 @@ class ChaosMember(MemberProcess):
             self.owned_now = set()
         elif name in ("deliver", "read_alone"):
             self._reach(*arguments[1:3])
+        elif name == "receive":
+            self._reach(*arguments[2])
         elif name == "handlers.start":
             self._reach(arguments[1]["tp"], arguments[1]["offset"])
         return event

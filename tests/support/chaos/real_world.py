@@ -16,9 +16,9 @@ from functools import partial
 from types import SimpleNamespace
 from typing import IO, Any, cast
 
-from kconsumer import Consumer, ConsumerRecord
-from kconsumer.parallel import Processor
-from support.aio.blocking import BlockingConsumer, ThreadRunners
+from kconsumer import Consumer, ConsumerRecord, ShareConsumer, TopicPartition
+from kconsumer.parallel import AsyncProcessor, Processor, ShareProcessor
+from support.aio.blocking import BlockingConsumer, BlockingRun, ThreadRunners
 from support.simulation.handler_journal import Running
 
 #: The options that replace those of virtual time: more records, and a request without a response ends sooner.
@@ -30,6 +30,7 @@ OPTIONS = {
     "connections_max_idle_ms": 30_000,
     "auto_commit_interval_ms": 500,
 }
+OF_CONSUMERS = ("auto_commit_interval_ms",)  # not of share consumers
 
 
 def now_ms(origin_s: float) -> float:
@@ -134,6 +135,22 @@ class RealWorld:
             else Consumer(*topics, **chosen)
         )
 
-    def processor(self, _process: object, consumer: Consumer, handler: Any, **options: Any) -> Processor:
+    def share_consumer(self, _process: object, *, group_id: str, **options: Any) -> ShareConsumer:
+        """Returns a new share consumer."""
+        chosen = {**options, **{name: value for name, value in OPTIONS.items() if name not in OF_CONSUMERS}}
+        return ShareConsumer(group_id=group_id, bootstrap_servers=self._servers, **chosen)
+
+    def share_state(self, _group: str, _tp: TopicPartition, _offset: int) -> None:
+        """Returns None: only the leader knows the state of a record."""
+
+    def processor(self, _process: object, consumer: Consumer, handler: Any, **options: Any) -> Processor | BlockingRun:
         """Returns a run of `kconsumer.parallel`."""
+        if isinstance(consumer, BlockingConsumer):
+            return consumer.processor(AsyncProcessor, handler, **options)
         return Processor(consumer, handler, **options)
+
+    def share_processor(
+        self, _process: object, consumer: ShareConsumer, handler: Any, **options: Any
+    ) -> ShareProcessor:
+        """Returns a run of `kconsumer.parallel` with a share consumer."""
+        return ShareProcessor(consumer, handler, **options)

@@ -5,31 +5,23 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from kconsumer import TopicPartition, groups
 from support.brokers.kafka import Kafka
 from support.harnesses.parallel_journal import Entry, Journal, out_of_order, overlaps
-from support.harnesses.share_journal import not_accepted, repeated
 from support.members.members import MemberProcess, wait_for
-from support.members.share_groups import configure_group
 
 SCRIPT = Path(__file__).with_name("parallel_member.py")
 PARTITIONS, KEYS, BATCH = 6, 40, 300
-SESSION_MS, LOCK_MS = 6000, 5000
+SESSION_MS = 6000
 RESPONSE_S = 90.0
 
 
 class ParallelGroup:
     """A group of members that process one topic, and what was written to it."""
-
-    source = "consumer"  # a key of SOURCES in parallel_member.py
-    options: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-    slow_s = 0.0  # how long 0.4 % of the handlers take
 
     def __init__(
         self,
@@ -48,16 +40,14 @@ class ParallelGroup:
         self.produced = 0
         self.members: list[MemberProcess] = []
         self._settings = {
-            "source": self.source,
             "bootstrap_servers": kafka.bootstrap_servers,
             "group_id": topic,
             "topics": [topic],
             "journal": str(self.journal.path),
             "longest_ms": 20.0,
-            "slow": 0.004 if self.slow_s else 0.0,
-            "slow_s": self.slow_s,
             "arguments": {"workers": 4, "commit_interval_s": 0.3, "order": order, **arguments},
-            **self.options,
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
             **(options or {}),
         }
         self._names = (f"member-{number}" for number in count())
@@ -94,15 +84,13 @@ class ParallelGroup:
         """Wait until this number of records was processed."""
         wait_for(lambda: self.journal.has_finished(records), f"{records} processed records", self.members, RESPONSE_S)
 
-    def run_storms(self, storms: int, seconds: float = 0.0) -> None:
-        """Kill, stop and start members under load: this number of times, and until the time is over. Then check."""
-        end = time.monotonic() + seconds
+    def run_storms(self, storms: int) -> None:
+        """Kill, stop and start members under load, this number of times. Then check."""
         self.produce()
         for _ in range(3):
             self.start()
         self.process(BATCH // 3)
-        while storms > 0 or time.monotonic() < end:
-            storms -= 1
+        for _ in range(storms):
             self.produce()
             self.process(self.produced - BATCH // 2)
             self.kill()
@@ -112,7 +100,6 @@ class ParallelGroup:
             self.start()
             self.process(self.produced - BATCH)
         self.process(self.produced)
-        self.settle()
         while self.members:
             self.stop()
         finished = self.journal.finished()
@@ -124,44 +111,7 @@ class ParallelGroup:
         """Returns the partition and the offset of each record."""
         return {(p, n) for p, end in self.kafka.end_offsets(self.topic).items() for n in range(end)}
 
-    def settle(self) -> None:
-        """Wait until members may be stopped at the end."""
-
     def check(self, entries: list[Entry]) -> None:
         """Check the order of records, and what is committed at the end."""
         assert ([], []) == (overlaps(entries, self.order), out_of_order(entries, self.order))
         assert self.kafka.end_offsets(self.topic) == self.kafka.committed(self.topic, self.topic)
-
-
-class AsyncParallelGroup(ParallelGroup):
-    """A group whose members have an AsyncConsumer."""
-
-    source = "async_consumer"
-
-
-class ShareParallelGroup(ParallelGroup):
-    """A share group. A few of its handlers take longer than the time after which locks are renewed."""
-
-    source = "share_consumer"
-    options: dict[str, Any] = {"share_acknowledgement_mode": "explicit", "max_poll_records": 50}
-    slow_s = LOCK_MS / 2000
-
-    def __init__(self, kafka: Kafka, topic: str, folder: Path, stack: ExitStack, **options: Any) -> None:
-        super().__init__(kafka, topic, folder, stack, **options)
-        config = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": str(LOCK_MS)}
-        configure_group(kafka.bootstrap_servers, topic, config)
-
-    def settle(self) -> None:
-        """Wait until the broker has an acknowledgement of each record."""
-        wait_for(self._has_no_lag, "the acknowledgements of all records", self.members, RESPONSE_S)
-
-    def _has_no_lag(self) -> bool:
-        offsets = groups.offsets(self.topic, bootstrap_servers=self.kafka.bootstrap_servers)
-        tps = [TopicPartition(self.topic, partition) for partition in range(PARTITIONS)]
-        return all(tp in offsets and offsets[tp].lag == 0 for tp in tps)
-
-    def check(self, entries: list[Entry]) -> None:
-        """Check that each record was accepted, and that none was repeated without a reason."""
-        lost = sum(entry.kind == "lost" for entry in entries)
-        print(f"{lost} locks lost")
-        assert ([], []) == (repeated(entries), not_accepted(entries, self.written()))

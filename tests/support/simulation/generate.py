@@ -176,9 +176,7 @@ def _with_parallel(rng: random.Random, scenario: Scenario) -> Scenario:
         return scenario
     share = rng.choice([0.5, 1.0, 1.0])
     members = tuple(
-        replace(member, program=Program.PARALLEL, workers=_workers(rng))
-        if rng.random() < share and member.engine != "asyncio"
-        else member
+        replace(member, program=Program.PARALLEL, workers=_workers(rng)) if rng.random() < share else member
         for member in scenario.members
     )
     return replace(scenario, members=members, keys=rng.choice([1, 3, 10, 50]))

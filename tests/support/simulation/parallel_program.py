@@ -92,19 +92,21 @@ class Application:
 def process_in_parallel(member: MemberProcess, consumer: Consumer) -> None:
     """Process records in parallel for a while."""
     simulation, workers, application = member.simulation, member.plan.workers, Application(member)
+    is_async = member.plan.engine == "asyncio"
+    options = {} if is_async else {"executor": workers.executor}  # an AsyncConsumer has its own event loop
     processor = simulation.processor(
         member.process,
         consumer,
-        application.handle_async if workers.executor == "asyncio" else application.handle,
+        application.handle_async if is_async or workers.executor == "asyncio" else application.handle,
         workers=workers.number,
         order=workers.order,
-        executor=workers.executor,
         max_in_flight=workers.max_in_flight,
         retry=RETRY,
         on_failure=application.bury,
         on_revoke=workers.on_revoke,
         drain_timeout_s=workers.drain_timeout_s,
         commit_interval_s=workers.commit_interval_s,
+        **options,
     )
     stopped: list[tuple[float, float]] = []  # when the run was stopped, and the time in callbacks until then
     running, process = [True], member.process

@@ -13,6 +13,8 @@ A violation is recorded when it happens, with the virtual time. The rules, in ad
 - `not written`, `not subscribed`: a poll returns a record that was not written, or one of another topic.
 - `accepted without processing`, `archived without reason`: the leader has stored that a record was accepted or given
   up, but no application has accepted or rejected it, and the limit of deliveries is not reached.
+- `wrong acknowledgement`: `kconsumer.parallel` accepts a record that no handler has finished, or gives one up that a
+  handler has finished.
 - `never returned`: a record was given up although no poll has returned it, and members had no reason to drop it.
 - `refused without a fault`: an acknowledgement fails, although the lock has not expired.
 - `not stored`: an acknowledgement was confirmed, and is not stored.
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from kconsumer import AcknowledgeType, TopicPartition
@@ -76,6 +79,12 @@ class ShareJournal(Journal):
         deadline = state.deadline if state is not None and state.member_id == member_id else None
         self.holds[key] = Hold(member, self.now if deadline is None else deadline)
 
+    def check_subscribed(self, member: str, key: Key, topics: Collection[str]) -> None:
+        """Check that a record, which a poll has returned, is of a subscribed topic, or was renewed before."""
+        hold = self.holds.get(key)
+        if key[0].topic not in topics and not (hold and hold.renewing):
+            self.violation(f"not subscribed: {member} received {key[0]}@{key[1]}")
+
     def _is_written(self, key: Key) -> bool:
         offsets = self.appended.get(key[0], [])
         at = bisect_left(offsets, key[1])
@@ -109,6 +118,15 @@ class ShareJournal(Journal):
             hold.renewing = True
         else:
             del self.holds[key]
+
+    def finish(self, key: Key) -> None:
+        """A handler of `kconsumer.parallel` has processed a record, which may be accepted from now on."""
+        self._decisions.setdefault(key, set()).add(AcknowledgeType.ACCEPT)
+
+    def check_finished(self, member: str, key: Key, kind: AcknowledgeType, *, finished: bool) -> None:
+        """Check that `kconsumer.parallel` accepts only what a handler has finished, and does not give that up."""
+        if kind is not AcknowledgeType.RENEW and finished != (kind is AcknowledgeType.ACCEPT):
+            self.violation(f"wrong acknowledgement: {member}: {kind.name} of {key[0]}@{key[1]}, {finished=}")
 
     def drop_holds(self, member: str) -> None:
         """A member gives up what it has received, because it closes its consumer or unsubscribes."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from kconsumer import AcknowledgeType, ShareRecord, TopicPartition
+from kconsumer import AcknowledgeType, ShareConsumer, ShareRecord, TopicPartition
 from kconsumer.errors import KafkaError, StateError
 from support.simulation.scheduler import Process
 from support.simulation.settings import CALL_TIMEOUT_S, CLOSE_TIMEOUT_S, ERROR_PAUSE_MS, GROUP
 from support.simulation.share_journal import Key, ShareJournal
+from support.simulation.share_parallel import process_in_parallel
 from support.simulation.share_scenario import CATCH_UP_MS, LOCK_MS, ShareMember, ShareScenario
-from support.simulation.simulation import SimulatedShareConsumer, Simulation
+from support.simulation.simulation import Simulation
 
 T = TypeVar("T")
 MAX_POLL_S = 20.0
@@ -29,9 +30,11 @@ class ShareMemberProcess:
         self.name = name
         self.process = Process(name)
         self.alive = False
-        self._simulation = simulation
-        self._journal = journal
+        self.simulation = simulation
+        self.journal = journal
         self._scenario = scenario
+        self.ends_ms = scenario.duration_ms  # when the member closes its last consumer
+        self.consumer: ShareConsumer | None = None
         self._starts = 0
         self._topics: list[str] = []  # the subscription
         self._undecided: list[Key] = []  # received and not acknowledged; in implicit mode
@@ -43,38 +46,38 @@ class ShareMemberProcess:
         self._starts += 1
         self.process = Process(self.name)
         self.alive = True
-        self._simulation.record(self.name, "start")
-        self._simulation.spawn(self.process, f"main-{self._starts}", self._main)
+        self.simulation.record(self.name, "start")
+        self.simulation.spawn(self.process, f"main-{self._starts}", self.main)
 
     def crash(self) -> None:
         """End the process without closing its consumer. The brokers see that its connections are reset."""
         self.process.crashed = True
         self.alive = False
-        self._simulation.record(self.name, "crash")
-        self._simulation.network.reset(self.process)
-        self._journal.drop_member(self.name)
+        self.simulation.record(self.name, "crash")
+        self.simulation.network.reset(self.process)
+        self.journal.drop_member(self.name)
 
     def suspend(self, ms: float) -> None:
         """Do not run the process for a while."""
-        now = self._simulation.now
+        now = self.simulation.now
         self.process.suspend(now, now + ms)
-        self._journal.disturb(self.name, now + ms + 1_000.0)
-        self._simulation.record(self.name, f"suspended for {ms:.0f} ms")
+        self.journal.disturb(self.name, now + ms + 1_000.0)
+        self.simulation.record(self.name, f"suspended for {ms:.0f} ms")
 
     @property
     def _catching_up(self) -> bool:
         """True at the end of the run, when members accept each record at once."""
-        return self._simulation.now > self._scenario.duration_ms - CATCH_UP_MS
+        return self.simulation.now > self._scenario.duration_ms - CATCH_UP_MS
 
-    def _main(self) -> None:
-        while self._simulation.now < self._scenario.duration_ms:
+    def main(self) -> None:
+        """Run one consumer after the other until the member's end."""
+        while self.simulation.now < self.ends_ms:
             self._run_consumer()
         self.alive = False
 
     def _run_consumer(self) -> None:
         plan = self.plan
-        consumer = SimulatedShareConsumer(
-            self._simulation,
+        consumer = self.consumer = self.simulation.share_consumer(
             self.process,
             group_id=GROUP,
             client_id=self.name,
@@ -87,130 +90,132 @@ class ShareMemberProcess:
         )
         self._undecided = []
         self._subscribe(consumer, self._scenario.base.topic_names)
-        while self._simulation.now < self._scenario.duration_ms:
-            self._step(consumer)
-            if self._happens(plan.reopens):
+        while self.simulation.now < self.ends_ms:
+            if plan.workers:
+                process_in_parallel(self, consumer)
+            else:
+                self._step(consumer)
+            if self.happens(plan.reopens):
                 break
-        self._journal.drop_holds(self.name)
+        self.journal.drop_holds(self.name)
         self._undecided = []
-        self._call("close", CLOSE_TIMEOUT_S, lambda: consumer.close(CLOSE_TIMEOUT_S))
+        self.call("close", CLOSE_TIMEOUT_S, lambda: consumer.close(CLOSE_TIMEOUT_S))
+        self.consumer = None
 
     # --- what a member does ---
 
-    def _step(self, consumer: SimulatedShareConsumer) -> None:
+    def _step(self, consumer: ShareConsumer) -> None:
         """Receive and process one batch, or change the subscription."""
         plan = self.plan
-        if self._happens(plan.resubscribes):
+        if self.happens(plan.resubscribes):
             self._resubscribe(consumer)
         if self._catching_up and len(self._topics) < len(self._scenario.base.topic_names):
             self._subscribe(consumer, self._scenario.base.topic_names)
         self._decide_all()
-        if self._happens(plan.iterates):
+        if self.happens(plan.iterates):
             self._iterate(consumer)
         else:
-            timeout_s = MAX_POLL_S if self._catching_up else self._draw(0.1, MAX_POLL_S)
-            records = self._call("poll", timeout_s, lambda: consumer.poll(timeout_s)) or ()
+            timeout_s = MAX_POLL_S if self._catching_up else self.draw(0.1, MAX_POLL_S)
+            records = self.call("poll", timeout_s, lambda: consumer.poll(timeout_s)) or ()
             found = [record for record in records if isinstance(record, ShareRecord)]
             self._receive(consumer, found)
             self._process(consumer, found)
-        if self._happens(plan.commits):
+        if self.happens(plan.commits):
             self._commit(consumer)
-            if self._happens(plan.slow):
-                self._simulation.sleep(self._draw(0, 1.5 * LOCK_MS))
+            if self.happens(plan.slow):
+                self.simulation.sleep(self.draw(0, 1.5 * LOCK_MS))
 
-    def _iterate(self, consumer: SimulatedShareConsumer) -> None:
+    def _iterate(self, consumer: ShareConsumer) -> None:
         """Process some records of a batch in a `for` loop. The next poll releases those that it has not reached."""
         iterator = iter(consumer)
-        first = self._call("iterate", MAX_POLL_S, lambda: next(iterator, None))
+        first = self.call("iterate", MAX_POLL_S, lambda: next(iterator, None))
         if first is None:
             return
         rest = [record for record in consumer._iteration.unreached() if isinstance(record, ShareRecord)]
         self._receive(consumer, [first, *rest])
-        count = self._simulation.random.randint(0, len(rest))
+        count = self.simulation.random.randint(0, len(rest))
         reached = [first, *(next(iterator) for _ in range(count))]
         self._process(consumer, reached)
         for record in rest[count:]:
-            self._journal.decide(self.name, _key(record), A.RELEASE)
+            self.journal.decide(self.name, _key(record), A.RELEASE)
             if not self.plan.explicit:
                 self._undecided.remove(_key(record))
 
-    def _receive(self, consumer: SimulatedShareConsumer, records: Iterable[ShareRecord]) -> None:
+    def _receive(self, consumer: ShareConsumer, records: Iterable[ShareRecord]) -> None:
         """Compare what a poll has returned with what the leaders know."""
-        member_id = consumer._engine.components.member.member_id
-        cluster = self._simulation.cluster
-        self._journal.now = self._simulation.now
         for record in records:
-            tp, offset = _key(record)
-            self._simulation.record(self.name, f"got {tp}@{offset}, delivery {record.delivery_count}")
-            hold = self._journal.holds.get((tp, offset))
-            if tp.topic not in self._topics and not (hold and hold.renewing):
-                self._journal.violation(f"not subscribed: {self.name} received {tp}@{offset}")
-            share = cluster.shares.partitions.current(GROUP, cluster.topics[tp.topic].id, tp.partition)
-            leads = share is not None and share.leader_epoch == share.partition.leader_epoch
-            state = share.state_of(offset) if share is not None and leads else None
-            self._journal.receive(self.name, member_id, (tp, offset), record.delivery_count, state)
-            if not self.plan.explicit:
-                self._undecided.append((tp, offset))
+            self.receive_one(consumer, record)
 
-    def _process(self, consumer: SimulatedShareConsumer, records: list[ShareRecord]) -> None:
+    def receive_one(self, consumer: ShareConsumer, record: ShareRecord) -> None:
+        """Compare a record that the application has received with what the leader knows."""
+        member_id, (tp, offset) = consumer._engine.components.member.member_id, _key(record)
+        self.journal.now = self.simulation.now
+        self.simulation.record(self.name, f"got {tp}@{offset}, delivery {record.delivery_count}")
+        self.journal.check_subscribed(self.name, (tp, offset), self._topics)
+        state = self.simulation.share_state(GROUP, tp, offset)
+        self.journal.receive(self.name, member_id, (tp, offset), record.delivery_count, state)
+        if not self.plan.explicit:
+            self._undecided.append((tp, offset))
+
+    def _process(self, consumer: ShareConsumer, records: list[ShareRecord]) -> None:
         """Process records. In explicit mode, acknowledge each of them."""
         if not records:
             return
-        if self._happens(self.plan.slow):
-            self._simulation.sleep(self._draw(0, 1.5 * LOCK_MS))
-        elif self._happens(0.5):
-            self._simulation.sleep(self._draw(0, 500))
+        if self.happens(self.plan.slow):
+            self.simulation.sleep(self.draw(0, 1.5 * LOCK_MS))
+        elif self.happens(0.5):
+            self.simulation.sleep(self.draw(0, 500))
         for record in records if self.plan.explicit else ():
             kind = self._kind()
-            self._simulation.record(self.name, f"{kind.name} {record.topic_partition}@{record.offset}")
-            self._journal.decide(self.name, _key(record), kind)
+            self.simulation.record(self.name, f"{kind.name} {record.topic_partition}@{record.offset}")
+            self.journal.decide(self.name, _key(record), kind)
             consumer.acknowledge(record, kind)
-            if self._happens(0.02):
-                self._simulation.sleep(self._draw(0, 2_000))
+            if self.happens(0.02):
+                self.simulation.sleep(self.draw(0, 2_000))
 
     def _kind(self) -> AcknowledgeType:
         plan = self.plan
         for kind, share in ((A.RELEASE, plan.releases), (A.REJECT, plan.rejects), (A.RENEW, plan.renews)):
-            if self._happens(share):
+            if self.happens(share):
                 return kind
         return A.ACCEPT
 
     def _decide_all(self) -> None:
         """In implicit mode, the next poll or commit accepts what was received."""
         for key in self._undecided:
-            self._journal.decide(self.name, key, A.ACCEPT)
+            self.journal.decide(self.name, key, A.ACCEPT)
         self._undecided = []
 
-    def _commit(self, consumer: SimulatedShareConsumer) -> None:
+    def _commit(self, consumer: ShareConsumer) -> None:
         self._decide_all()
-        if self._happens(0.5):
-            self._call("commit_async", 0.0, lambda: consumer.commit_async() or True)
+        if self.happens(0.5):
+            self.call("commit_async", 0.0, lambda: consumer.commit_async() or True)
         else:
-            self._call("commit", CALL_TIMEOUT_S, lambda: consumer.commit(CALL_TIMEOUT_S) or True)
+            self.call("commit", CALL_TIMEOUT_S, lambda: consumer.commit(CALL_TIMEOUT_S) or True)
 
     # --- subscriptions ---
 
-    def _resubscribe(self, consumer: SimulatedShareConsumer) -> None:
+    def _resubscribe(self, consumer: ShareConsumer) -> None:
         topics = self._scenario.base.topic_names
-        if self._happens(0.5):
-            self._journal.drop_holds(self.name)
+        if self.happens(0.5):
+            self.journal.drop_holds(self.name)
             self._undecided = []
-            self._call("unsubscribe", UNSUBSCRIBE_S, lambda: consumer.unsubscribe() or True)
-            if self._happens(0.5):
-                self._simulation.sleep(self._draw(0, 20_000))
-        random = self._simulation.random
+            self.call("unsubscribe", UNSUBSCRIBE_S, lambda: consumer.unsubscribe() or True)
+            if self.happens(0.5):
+                self.simulation.sleep(self.draw(0, 20_000))
+        random = self.simulation.random
         self._subscribe(consumer, random.sample(topics, random.randint(1, len(topics))))
 
-    def _subscribe(self, consumer: SimulatedShareConsumer, topics: Iterable[str]) -> None:
+    def _subscribe(self, consumer: ShareConsumer, topics: Iterable[str]) -> None:
         self._topics = list(topics)
-        self._simulation.record(self.name, f"subscribes to {' '.join(self._topics)}")
-        self._call("subscribe", 0.0, lambda: consumer.subscribe(self._topics) or True)
+        self.simulation.record(self.name, f"subscribes to {' '.join(self._topics)}")
+        self.call("subscribe", 0.0, lambda: consumer.subscribe(self._topics) or True)
 
     # --- calls ---
 
-    def _call(self, what: str, timeout_s: float, call: Callable[[], T]) -> T | None:
+    def call(self, what: str, timeout_s: float, call: Callable[[], T]) -> T | None:
         """Make a call. Returns its result, or None if it raised an error that faults explain."""
-        simulation, journal = self._simulation, self._journal
+        simulation, journal = self.simulation, self.journal
         began, result = simulation.now, None
         try:
             result = call()
@@ -228,21 +233,21 @@ class ShareMemberProcess:
         return result
 
     def _on_acknowledge(self, offsets: dict[TopicPartition, frozenset[int]], error: KafkaError | None) -> None:
-        self._journal.now = self._simulation.now
+        self.journal.now = self.simulation.now
         for tp, found in offsets.items():
             for offset in sorted(found):
                 if error is None:
-                    self._journal.confirm(self.name, (tp, offset))
+                    self.journal.confirm(self.name, (tp, offset))
                 else:
-                    self._simulation.record(self.name, f"refused {tp}@{offset}: {error}")
-                    self._journal.refuse(self.name, (tp, offset), str(error))
+                    self.simulation.record(self.name, f"refused {tp}@{offset}: {error}")
+                    self.journal.refuse(self.name, (tp, offset), str(error))
 
-    def _happens(self, probability: float) -> bool:
+    def happens(self, probability: float) -> bool:
         """Returns True with this probability. What disturbs the end of a run does not happen then."""
-        return self._simulation.random.random() < probability and not self._catching_up
+        return self.simulation.random.random() < probability and not self._catching_up
 
-    def _draw(self, low: float, high: float) -> float:
-        return self._simulation.random.uniform(low, high)
+    def draw(self, low: float, high: float) -> float:
+        return self.simulation.random.uniform(low, high)
 
 
 def _key(record: ShareRecord) -> Key:

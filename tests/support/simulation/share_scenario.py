@@ -6,7 +6,7 @@ The `repr` of a scenario is Python code that creates it again.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from support.simulation.scenario import MINUTE_MS, Fault, FaultKind, Scenario
 
@@ -44,6 +44,8 @@ class ShareMember:
     resubscribes: float = 0.0  # the share of steps that unsubscribe, or subscribe to other topics
     reopens: float = 0.0  # the share of steps that close the consumer and open another one
     start_ms: float = 0.0
+    workers: int = 0  # of `kconsumer.parallel`, which receives and acknowledges; 0: the member does so itself
+    executor: str = "threads"
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class ShareScenario:
     @property
     def steady(self) -> bool:
         """True if members never drop what they have fetched: there are no faults, and no member is slow or leaves."""
-        return not self.faults and not any(m.slow or m.resubscribes or m.reopens for m in self.members)
+        return not self.faults and not any(m.slow or m.resubscribes or m.reopens or m.workers for m in self.members)
 
     @property
     def base(self) -> Scenario:
@@ -93,7 +95,7 @@ def generate_share(seed: int) -> ShareScenario:
     faults = tuple(_fault(draw, draw.choice(kinds), duration_ms - CATCH_UP_MS) for _ in kinds * 3)
     return ShareScenario(
         seed,
-        tuple(_member(draw) for _ in range(draw.randint(1, 5))),
+        _with_parallel(random.Random(f"parallel {seed}"), [_member(draw) for _ in range(draw.randint(1, 5))]),
         tuple(sorted(faults, key=lambda fault: fault.at_ms)),
         duration_ms,
         partitions=draw.choice((1, 3, 6)),
@@ -125,6 +127,17 @@ def _member(draw: random.Random) -> ShareMember:
         resubscribes=sometimes(0.1),
         reopens=sometimes(0.05),
         start_ms=draw.uniform(0, 20_000),
+    )
+
+
+def _with_parallel(draw: random.Random, members: list[ShareMember]) -> tuple[ShareMember, ...]:
+    """Returns the members. In a few runs, some of them process records in parallel."""
+    share = draw.choice((0.0, 0.0, 0.0, 0.5, 1.0))
+    return tuple(
+        replace(member, explicit=True, workers=draw.choice((1, 4, 8)), executor=draw.choice(("threads", "asyncio")))
+        if draw.random() < share
+        else member
+        for member in members
     )
 
 

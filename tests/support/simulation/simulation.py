@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from kconsumer import Consumer, ShareConsumer
+from kconsumer import Consumer, ShareConsumer, TopicPartition
 from kconsumer._common.clock import Clock
 from kconsumer.aio import AsyncConsumer
 from kconsumer.aio.engine import AsyncEngine
@@ -27,12 +27,14 @@ from kconsumer.engine.environment import Environment, Event, Lock, ReentrantLock
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.connector import Connector
 from kconsumer.net.metrics import ConnectionMetrics
-from kconsumer.parallel import Processor, ShareProcessor
+from kconsumer.parallel import AsyncProcessor, Processor, ShareProcessor
+from kconsumer.parallel.async_processor import LoopConcurrency
 from kconsumer.parallel.concurrency import Concurrency, Condition
 from kconsumer.share.config import ShareConsumerConfig
 from kconsumer.share.engine import ShareEngine
 from kconsumer.testing.cluster.cluster import WALL_MS, Cluster
-from support.aio.blocking import BlockingConsumer, end_callbacks
+from kconsumer.testing.cluster.share.in_flight import RecordState
+from support.aio.blocking import BlockingConsumer, BlockingRun, end_callbacks
 from support.simulation.event_loop import SimulatedEventLoop
 from support.simulation.network import SimulatedNetwork, SimulatedSelector, SimulatedWaker
 from support.simulation.scheduler import Process, Scheduler, Task
@@ -211,6 +213,17 @@ class SimulatedShareProcessor(SimulatedRun, ShareProcessor):
     """A run with a ShareConsumer."""
 
 
+class SimulatedAsyncProcessor(AsyncProcessor):
+    """A run of `kconsumer.parallel` with an AsyncConsumer in an event loop of the simulation."""
+
+    def __init__(self, simulation: Simulation, consumer: AsyncConsumer, handler: Any, **options: Any) -> None:
+        self._simulated = LoopConcurrency(simulation.clock)
+        super().__init__(consumer, handler, **options)
+
+    def _create_concurrency(self) -> Concurrency:
+        return self._simulated
+
+
 class Simulation:
     """One run: everything that happens in it follows from the seed."""
 
@@ -253,9 +266,27 @@ class Simulation:
         create = partial(SimulatedAsyncConsumer, self, process)
         return cast("Consumer", BlockingConsumer(runner, *topics, create=create, **options))
 
-    def processor(self, process: Process, consumer: Consumer, handler: Any, **options: Any) -> Processor:
+    def share_consumer(self, process: Process, *, group_id: str, **options: Any) -> ShareConsumer:
+        """Returns a new share consumer of a process."""
+        return SimulatedShareConsumer(self, process, group_id=group_id, **options)
+
+    def share_state(self, group: str, tp: TopicPartition, offset: int) -> RecordState | None:
+        """Returns what the leader of a partition knows about a record of a share group, or None."""
+        share = self.cluster.shares.partitions.current(group, self.cluster.topics[tp.topic].id, tp.partition)
+        leads = share is not None and share.leader_epoch == share.partition.leader_epoch
+        return share.state_of(offset) if share is not None and leads else None
+
+    def processor(self, process: Process, consumer: Consumer, handler: Any, **options: Any) -> Processor | BlockingRun:
         """Returns a run of `kconsumer.parallel` in a process."""
+        if isinstance(consumer, BlockingConsumer):
+            return consumer.processor(partial(SimulatedAsyncProcessor, self), handler, **options)
         return SimulatedProcessor(self, process, consumer, handler, **options)
+
+    def share_processor(
+        self, process: Process, consumer: ShareConsumer, handler: Any, **options: Any
+    ) -> ShareProcessor:
+        """Returns a run of `kconsumer.parallel` with a share consumer in a process."""
+        return SimulatedShareProcessor(self, process, consumer, handler, **options)
 
     def sleep(self, ms: float) -> None:
         """Let the running task wait for `ms`."""
