@@ -55,6 +55,7 @@ PROGRAMS = (
     Program.WAKE_UP,
 )
 WORKERS = Workers(slow_ms=3_000.0, drain_timeout_s=5.0, run_ms=30_000.0)
+BURST, SHARE_BURST = 20, 4  # records
 DELIVERY_LIMIT = 5
 SHARE_SCENARIO = ShareScenario(0, (), duration_ms=1e12, topics=2, delivery_limit=DELIVERY_LIMIT)
 SHARE_MEMBERS = (
@@ -62,8 +63,8 @@ SHARE_MEMBERS = (
     ShareMember(iterates=0.3),
     ShareMember(explicit=True, renews=0.02, record_limit=True, max_poll_records=100),
     ShareMember(max_poll_records=100, reopens=0.02),
-    ShareMember(explicit=True, workers=4),
-    ShareMember(explicit=True, workers=4, executor="asyncio"),
+    ShareMember(explicit=True, workers=16),
+    ShareMember(explicit=True, workers=16, executor="asyncio"),
 )
 SHARE = {
     "share.auto.offset.reset": "earliest",
@@ -112,7 +113,9 @@ class Chaos:
             if self._is_share:
                 configure_group(self._cluster.bootstrap_servers, GROUP, SHARE)
                 self.history.delivery_limit = DELIVERY_LIMIT
-            self._load = Load(self._cluster, PLAIN, TRANSACTIONAL, PARTITIONS, self.seed)
+            # A share consumer that is behind reads one broker before another, so it must not be.
+            burst = SHARE_BURST if self._is_share else BURST
+            self._load = Load(self._cluster, PLAIN, TRANSACTIONAL, PARTITIONS, self.seed, burst)
             self._faults = FaultInjector(
                 self._cluster, proxy, GROUP, PLAIN, self.members, self._replace, self._log, self.seed
             )

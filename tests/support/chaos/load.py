@@ -29,10 +29,19 @@ OFFSETS_TOPIC = "__consumer_offsets"
 class Load:
     """Writes to all partitions until it is stopped. `ends`: the offset after the last one that was acknowledged."""
 
-    def __init__(self, cluster: KafkaCluster, plain: str, transactional: str, partitions: dict[str, int], seed: int):
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        plain: str,
+        transactional: str,
+        partitions: dict[str, int],
+        seed: int,
+        burst: int = 20,
+    ):
         self.ends: dict[TopicPartition, int] = {}
         self.wrong: list[str] = []
         self._plain, self._transactional, self._partitions = plain, transactional, partitions
+        self._burst = burst  # the most records of one tick, and of one transaction
         self._random = random.Random(seed)
         self._producers = [cluster.producer({**DURABLE, "compression.type": codec}) for codec in CODECS]
         self._transactions: Producer = cluster.producer({"transactional.id": transactional, "linger.ms": 5})
@@ -67,7 +76,7 @@ class Load:
 
     def _write(self, done: threading.Event) -> None:
         while not done.wait(TICK_S):
-            for _ in range(self._random.choice([1, 5, 10, 20])):
+            for _ in range(self._random.randint(1, self._burst)):
                 try:
                     self._produce(self._random.choice(self._producers), self._plain, self._acknowledged)
                 except BufferError:
@@ -87,7 +96,7 @@ class Load:
 
     def _transaction(self, done: threading.Event) -> None:
         self._transactions.begin_transaction()
-        for _ in range(self._random.randint(1, 20)):
+        for _ in range(self._random.randint(1, self._burst)):
             self._produce(self._transactions, self._transactional, lambda *_: None)
         if self._random.random() < 0.05:
             done.wait(self._random.uniform(0.2, 2))
