@@ -290,10 +290,14 @@ class AcquiredBatch:
         waiting = ((offset, self.records[offset]) for offset in self.unacknowledged() if offset not in self.renewing)
         return [record for offset, record in waiting if record is not None and self.locked_until(offset) <= now]
 
-    def next_renewal(self, lead_ms: float) -> float:
-        """Returns the time (ms) when `take_renewals` returns something, if nothing changes."""
+    def next_renewal(self, now: float, lead_ms: float) -> float:
+        """Returns the time (ms) when `take_renewals` returns something, if nothing changes.
+
+        A lock that may have expired has no part in it. Otherwise a run would poll without a pause while this batch has
+        a record that was lost, and that the group has delivered to this member again in another batch.
+        """
         until = (self.locked_until(offset) for offset in self.unacknowledged() if offset not in self.renewing)
-        return min(until, default=FOREVER) - lead_ms
+        return min((each for each in until if each > now), default=FOREVER) - lead_ms
 
     def renewals_done(self, offsets: Iterable[int], error: KafkaError | None, lock: LockTime = ALWAYS) -> None:
         """Handle the result of a renewal. Records that were not renewed are lost to this consumer.

@@ -76,7 +76,7 @@ class RunAccess:
                 parts.fetch.acknowledge(taken)
                 if parts.fetch.may_acknowledge:
                     driver.flush_managers(parts.membership, parts.fetch)
-            return min((batch.next_renewal(lead_ms) for batch in self._batches()), default=FOREVER)
+            return min((batch.next_renewal(now, lead_ms) for batch in self._batches()), default=FOREVER)
 
     def _lock_ms(self) -> float:
         return self._parts.fetch.lock_timeout_ms or DEFAULT_LOCK_MS

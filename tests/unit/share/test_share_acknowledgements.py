@@ -288,14 +288,15 @@ def test_renewals_of_a_run() -> None:
     batch = AcquiredBatch(1, fetch.partition, fetch.topic_partition, locked_until=30_000.0)
     share.collector.collect(fetch, batch, share.now)
     batch.acknowledge(0, ACCEPT)
-    assert (None, 20_000.0) == (batch.take_renewals(19_999.0, 10_000.0), batch.next_renewal(10_000.0))
+    assert (None, 20_000.0) == (batch.take_renewals(19_999.0, 10_000.0), batch.next_renewal(19_999.0, 10_000.0))
     renewals = batch.take_renewals(20_000.0, 10_000.0)
     assert renewals is not None
     assert ({1: RENEW, 2: RENEW}, RequestKind.RENEWAL) == (renewals.types, renewals.kind)
     assert batch.take_renewals(20_000.0, 10_000.0) is None
     assert batch.acknowledge(1, ACCEPT)
     renewals.complete(None, LockTime(20_000.0, 50_000.0))
-    assert ([2], 40_000.0) == (batch.unacknowledged(), batch.next_renewal(10_000.0))
+    assert ([2], 40_000.0) == (batch.unacknowledged(), batch.next_renewal(20_000.0, 10_000.0))
+    assert batch.next_renewal(50_000.0, 10_000.0) > 1e12  # a lock that has expired is not renewed
 
 
 def test_a_refused_renewal_is_not_repeated() -> None:
