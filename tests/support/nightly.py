@@ -12,8 +12,8 @@ from zlib import crc32
 #: finds the same kind of defect.
 NIGHTLY: dict[str, str] = {
     # Real brokers. `make test` has each kind of failure of a broker once, and all rules of groups in virtual time.
-    "integration/test_chaos.py": "a rule of groups under faults, at random: simulation/test_scenarios; brokers that "
-    "die: test_failover",
+    "integration/test_chaos.py": "a rule of groups, handlers or share groups under faults, at random: "
+    "simulation/test_scenarios, test_parallel_runs and test_share_groups; brokers that die: test_failover",
     "integration/test_many_partitions.py": "thousands of partitions: test_fetch_sessions; counts of positions: "
     "unit/state/test_subscription_state_invariants",
     "integration/test_java_avro.py": "a value that differs from Java's: unit/registry/test_avro_resolution",

@@ -6,7 +6,6 @@ the other end. Options are those of the consumer, with those of `process` as `ar
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 import logging
@@ -15,13 +14,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kconsumer import Consumer, ConsumerRecord
-from kconsumer.parallel import Batch, Retry, Summary, process
+from kconsumer.parallel import Batch, Retry, process
 from support.harnesses.parallel_handlers import process_each, process_each_async
 from support.harnesses.parallel_journal import Journal
 
