@@ -33,8 +33,6 @@ class Journal:
     longest_ms: float = 2.0
     member: str = "-"
     fails: float = 0.0  # how many of the attempts raise an error
-    slow: float = 0.0  # how many of the attempts take `slow_s`
-    slow_s: float = 0.0
 
     def killed(self, member: str) -> None:
         """Note that a member was killed. Its handlers have ended."""
@@ -68,7 +66,7 @@ class Journal:
         self._end(record)
 
     def _duration_s(self) -> float:
-        return self.slow_s if random.random() < self.slow else random.random() * self.longest_ms / 1000
+        return random.random() * self.longest_ms / 1000
 
     def _end(self, record: ConsumerRecord) -> None:
         failed = random.random() < self.fails
