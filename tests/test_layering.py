@@ -115,7 +115,20 @@ ALLOWED: dict[str, set[str]] = {
     "registry": FACTS | {"arrow", "clock", "config", "formats"},
     "spark": FACTS | {"", "arrow", "config", "clock", "formats", "ranges", "registry", "signal_safe_lock"} | EXPORTERS,
     # `kconsumer fake-cluster` runs a cluster of `testing`.
-    "cli": {"", "arrow", "assignors", "clock", "config", "engine", "errors", "groups", "parallel", "testing", "types"},
+    "cli": {
+        "",
+        "arrow",
+        "assignors",
+        "clock",
+        "config",
+        "engine",
+        "errors",
+        "groups",
+        "parallel",
+        "registry",
+        "testing",
+    }
+    | {"types"},
     "__main__": {"cli"},
     "": PUBLIC | {"testing", "share"},  # kconsumer/__init__.py gathers the public names
 }

@@ -4,7 +4,8 @@ Without `-g` every partition of the topics, or those of `-p`, are assigned and n
 command is an ordinary member of the group. It commits only records that were written, or that `--key` and `--grep`
 leave out. The first SIGINT or SIGTERM calls `wakeup()`, which ends the command between two batches; the second one ends
 it at once. SIGUSR1 prints to stderr what each partition waits for.
-With `-o` records are written to a file as columns, and the positions are committed once, when the file is complete.
+With `-o` records are written to a file as columns, decoded if there are deserializers, and the positions are committed
+once, when the file is complete. `--skip-undecodable` leaves out and counts records that do not decode.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kconsumer import Consumer, errors
+from kconsumer._common.clock import Clock
 from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, CommandError, UsageError, add_connection, with_settings
+from kconsumer.cli.decoding import (
+    decoded_part,
+    decoded_parts,
+    is_of_registry_client,
+    registry_deserializers,
+    registry_option,
+)
 from kconsumer.cli.files import ColumnFile, column_file, write_all
 from kconsumer.cli.lookups import offsets_at, partitions_of
 from kconsumer.cli.notices import waiting
@@ -56,6 +65,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or float(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return float(text)
+
+
 def _format(text: str) -> str:
     try:
         writer(text)
@@ -84,10 +99,11 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         "consume",
         parents=[common],
         help="print the records of topics",
-        description="Print the records of topics until Ctrl-C, --count, --to or --exit-at-end.",
+        description="Print the records of topics until Ctrl-C, --count, --to, --exit-at-end or --timeout.",
         epilog=f"{POSITION_HELP}\n\n"
-        "Tokens of a FORMAT: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp (ms), "
-        "%h headers, %K and %S length of key and value in bytes, %% a percent sign; \\n \\r \\t \\xHH as in C.\n\n"
+        "Tokens of a FORMAT: %t topic, %p partition, %o offset, %k key, %s value, %x value in hex, "
+        "%T timestamp (ms), %d timestamp as ISO 8601 in UTC, %D in local time, %h headers, %K and %S length of key and "
+        "value in bytes (-1 for null), %% a percent sign; \\n \\r \\t \\xHH as in C.\n\n"
         "Records are printed as they are to a pipe or a file. On a terminal control characters are shown as "
         "\\x1b, and JSON and what --grep finds have colors, unless NO_COLOR is set. -X value_deserializer=json decodes "
         "values, which are then objects in JSON.\n\n"
@@ -100,6 +116,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add("topics", nargs="+", metavar="TOPIC", help="topics to read")
+    add("--regex", action="store_true",
+        help="TOPIC is a regular expression of Python for whole names; internal topics are left out")  # fmt: skip
     add_connection(parser)
     add("-p", "--partition", dest="partitions", action="extend", type=parse_partitions, metavar="PARTITION",
         help="read only this partition, or several such as 0,3-5; may be repeated")  # fmt: skip
@@ -116,15 +134,27 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         action="store_true",
         help="stop at the end offsets that the partitions had when the command started; same as --to latest",
     )
+    add("--tail", type=_count, metavar="N",
+        help="print the last N offsets of each partition and stop; same as --from -N --exit-at-end")  # fmt: skip
+    add("--timeout", type=_seconds, metavar="S", help="stop when no record has arrived for S seconds")
     add("-n", "--count", type=_count, metavar="N", help="stop after N records")
     add("--key", metavar="KEY", help="print only records with this key")
     add("--grep", type=_pattern, metavar="REGEX",
         help="print only records whose value contains a match of this regular expression of Python; (?i) at its "
         "beginning ignores case")  # fmt: skip
-    add("-f", "--format", type=_format, default="text", metavar="text|json|FORMAT",
+    add("-f", "--format", type=_format, metavar="text|json|FORMAT",
         help="print values only (default), one JSON object per line, or tokens as below")  # fmt: skip
+    add("-Z", "--null", action="store_true", help="print NULL in place of a null key or value, not nothing")
+    add("-s", "--decode", action="append", default=[], type=decoded_part, metavar="key|value=FORMAT",
+        help="decode keys or values by the schemas of a registry; FORMAT is avro, jsonschema or protobuf")  # fmt: skip
+    add("-r", "--registry", action="append", default=[], type=registry_option, metavar="URL|key=value",
+        help="the address of the schema registry, or an option of confluent-kafka's client for it, such as "
+        "basic.auth.user.info=env:NAME; may be repeated")  # fmt: skip
+    add("--skip-undecodable", action="store_true",
+        help="leave out records that the deserializers cannot decode, and print how many there were")  # fmt: skip
     add("-o", "--output", type=_column_file, metavar="FILE.parquet|FILE.arrow",
-        help="write the records as columns to this file instead of printing them; needs pyarrow")  # fmt: skip
+        help="write the records as columns to this file instead of printing them; needs pyarrow. With -g the offsets "
+        "are committed when the file is complete, and a file that exists is not replaced")  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -136,19 +166,32 @@ def connect(options: Mapping[str, object]) -> Consumer:
 def run(args: argparse.Namespace) -> int:
     """Read until --count, the end of the topics, an error or a signal. Returns the exit code."""
     _check(args)
+    with registry_deserializers(args.decode, args.registry) as deserializers:
+        return _run(args, deserializers)
+
+
+def _run(args: argparse.Namespace, deserializers: Mapping[str, object]) -> int:
+    if args.tail is not None:
+        args.start, args.stop = Position("tail", args.tail), Position("latest")
     if args.exit_at_end:
         args.stop = args.stop or Position("latest")
     start: Position = args.start or Position("latest" if args.stop is None else "earliest")
-    file = None if args.output is None else ColumnFile(args.output)
-    consumer = connect(_options(args, start))
+    file = None if args.output is None else ColumnFile(args.output, keep_existing=args.group is not None)
+    options = _options(args, start, deserializers)
+    decoded = decoded_parts(options)
+    if args.skip_undecodable and not decoded:
+        raise UsageError("--skip-undecodable has no effect without deserializers; add -X value_deserializer=… or -s")
+    consumer = connect(options)
     progress = Progress(sys.stderr)
     if file is None:
         out = sys.stdout.buffer
         terminal = Terminal(has_colors(out), args.grep) if out.isatty() else None
         selection = None if args.key is None and args.grep is None else Selection(args.key, args.grep)
-        reader = Reader(consumer, args.topics, writer(args.format, terminal), out, progress, args.stop, selection)
+        write = writer(args.format or "text", terminal, b"NULL" if args.null else b"")
+        reader = Reader(consumer, args.topics, write, out, progress, args.stop, selection)
     else:
-        reader = FileReader(consumer, args.topics, file, progress, args.stop)
+        reader = FileReader(consumer, args.topics, file, progress, args.stop, decoded)
+    reader.skips, reader.regex = args.skip_undecodable, args.regex
     with _signals_wake(consumer) as caught:
         try:
             with file or contextlib.nullcontext():
@@ -157,7 +200,7 @@ def run(args: argparse.Namespace) -> int:
                         reader.assign(start, args.bootstrap_servers, args.partitions)
                     else:
                         reader.join(args.bootstrap_servers)
-                    reader.read(args.count)
+                    reader.read(args.count, args.timeout)
                 except errors.WakeupError:
                     if not caught:
                         raise
@@ -171,6 +214,8 @@ def run(args: argparse.Namespace) -> int:
                 consumer.commit(timeout=CLOSE_S)
         finally:
             progress.finish()
+            if reader.skipped:
+                sys.stderr.write(f"{reader.skipped} records could not be decoded and were left out\n")
             consumer.close(timeout=CLOSE_S)
     return 128 + caught[0] if caught else 0
 
@@ -178,19 +223,33 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     """Raise UsageError for arguments that cannot be used together."""
     if args.group is not None:
-        if args.start is not None and args.start.kind in ("offset", "time"):
+        if args.start is not None and args.start.kind not in ("earliest", "latest"):
             raise UsageError(
                 "--from with an offset or a time cannot be used with -g; use earliest or latest, or set the offsets of "
                 "the group with kconsumer groups reset"
             )
         if args.partitions is not None:
             raise UsageError("-p cannot be used with -g, because the group assigns the partitions")
+        if args.tail is not None:
+            raise UsageError("--tail cannot be used with -g, because a group continues at its committed offsets")
         if args.stop is not None:
             raise UsageError("--to cannot be used with -g; use --exit-at-end")
     if args.exit_at_end and args.stop is not None:
         raise UsageError("--to and --exit-at-end cannot be used together")
-    if args.output is not None and (args.key is not None or args.grep is not None):
-        raise UsageError("--key and --grep cannot be used with -o")
+    if args.tail is not None and (args.start is not None or args.stop is not None or args.exit_at_end):
+        raise UsageError("--tail cannot be used with --from, --to or --exit-at-end, which it contains")
+    if args.output is not None:
+        given = {"--key": args.key, "--grep": args.grep, "-f": args.format, "--null": args.null or None}
+        unused = [name for name, value in given.items() if value is not None]
+        if unused:
+            raise UsageError(f"{unused[0]} cannot be used with -o: a file contains all records, as columns")
+    if args.null and args.format == "json":
+        raise UsageError("--null cannot be used with -f json, which has null")
+    for topic in args.topics if args.regex else ():
+        try:
+            re.compile(topic)
+        except re.error as error:
+            raise UsageError(f"{topic!r} is not a regular expression: {error}") from None
 
 
 def _how_to_skip(error: errors.RecordDeserializationError, group: str | None) -> str:
@@ -204,8 +263,8 @@ def _how_to_skip(error: errors.RecordDeserializationError, group: str | None) ->
     return f"{what}; to skip it, stop the other members of the group, and run {skip}"
 
 
-def _options(args: argparse.Namespace, start: Position) -> dict[str, object]:
-    options: dict[str, object] = {}
+def _options(args: argparse.Namespace, start: Position, deserializers: Mapping[str, object]) -> dict[str, object]:
+    options = dict(deserializers)
     if args.group is not None:
         options["group_id"] = args.group
         if args.output is not None:
@@ -287,6 +346,9 @@ class Reader:
         selection: Selection | None = None,
     ) -> None:
         self.consumer = consumer
+        self.skips = False  # records that do not decode are left out
+        self.skipped = 0  # how many were left out
+        self.regex = False  # topics are regular expressions
         self._stop = stop
         self._selection = selection
         self._topics, self._write, self._out, self._progress = topics, write, out, progress
@@ -299,33 +361,69 @@ class Reader:
 
         Raises CommandError if a topic or partition does not exist.
         """
-        partitions = [tp for topic in dict.fromkeys(self._topics) for tp in self._partitions(topic, servers, numbers)]
+        topics = self._matching(servers) if self.regex else dict.fromkeys(self._topics)
+        partitions = [tp for topic in topics for tp in self._partitions(topic, servers, numbers)]
         self.consumer.assign(partitions)
-        if start.kind in ("offset", "time"):
+        if start.kind not in ("earliest", "latest"):
             for tp, offset in self._offsets_at(partitions, start).items():
                 self.consumer.seek(tp, offset)
         self._assigned(self.consumer, partitions)
 
     def join(self, servers: str) -> None:
         """Subscribe to the topics as a member of the group. Raises CommandError if a topic does not exist."""
-        for topic in self._topics:
+        for topic in () if self.regex else self._topics:
             self._partitions(topic, servers)
-        self.consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+        topics = self._pattern() if self.regex else self._topics
+        self.consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
 
-    def read(self, count: int | None) -> None:
-        """Write records until `count` are written or, with `stop`, every partition has reached the stop position."""
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(f"(?:{topic})" for topic in self._topics))
+
+    def _matching(self, servers: str) -> list[str]:
+        """Returns the topics that match, without internal ones. Raises CommandError if there are none."""
+        with waiting(servers):
+            known = self.consumer.list_topics()
+        internal = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+        found = [topic for topic in sorted(known) if self._pattern().fullmatch(topic) and topic not in internal]
+        if not found:
+            raise CommandError(f"no topic on {servers} matches {' or '.join(self._topics)}")
+        return found
+
+    def read(self, count: int | None, timeout_s: float | None = None) -> None:
+        """Write records until `count` are written or, with `stop`, every partition has reached the stop position.
+
+        `timeout_s`: also end when no record has arrived for this time.
+        """
+        clock = Clock()
+        idle_since = clock.now()
         while count is None or self._progress.records < count:
             if self._stop is not None and self._at_end():
                 return
             wanted = None if count is None else count - self._progress.records
-            self._read_some(wanted)
+            if self._read_or_skip(wanted):
+                idle_since = clock.now()
+            elif timeout_s is not None and clock.now() - idle_since >= timeout_s * 1000:
+                return
             if self._progress.due:
                 self._progress.draw(self._lag())
 
-    def _read_some(self, wanted: int | None) -> None:
+    def _read_or_skip(self, wanted: int | None) -> bool:
+        """Read some records, or leave out one that does not decode. Returns True if there was a record."""
+        try:
+            return self._read_some(wanted)
+        except errors.RecordDeserializationError as error:
+            if not self.skips or is_of_registry_client(error):
+                raise
+            self.consumer.seek(error.topic_partition, error.offset + 1)
+            self.skipped += 1
+            return True
+
+    def _read_some(self, wanted: int | None) -> bool:
+        """Read and write records, at most `wanted`. Returns True if records have arrived."""
         records = self.consumer.poll(timeout=POLL_S, max_records=self._at_most(wanted))
         if records:
             self._print(records, wanted)
+        return bool(records)
 
     def _at_most(self, wanted: int | None) -> int | None:
         """Returns the `max_records` of a poll. With a selection it is not `wanted`, because few records may match."""
@@ -408,11 +506,14 @@ class FileReader(Reader):
         file: ColumnFile,
         progress: Progress,
         stop: Position | None = None,
+        decoded: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(consumer, topics, writer("text"), sys.stdout.buffer, progress, stop)
-        self._file = file
+        self._file, self._decoded = file, decoded
 
-    def _read_some(self, wanted: int | None) -> None:
+    def _read_some(self, wanted: int | None) -> bool:
+        if self._decoded:
+            return self._read_decoded(wanted)
         batch = self.consumer.poll_arrow(timeout=POLL_S, max_rows=min(wanted or MAX_FILE_ROWS, MAX_FILE_ROWS))
         if batch:
             ends = self._unfinished
@@ -421,3 +522,14 @@ class FileReader(Reader):
             self._progress.count(*self._file.write(batch, beyond))
             for tp, end in beyond.items():
                 self.consumer.seek(tp, end)
+        return bool(batch)
+
+    def _read_decoded(self, wanted: int | None) -> bool:
+        records = self.consumer.poll(timeout=POLL_S, max_records=min(wanted or MAX_FILE_ROWS, MAX_FILE_ROWS))
+        if records:
+            within = [record for record in records if not self._is_beyond_stop(record)]
+            self._progress.count(*self._file.write_records(within, self._decoded))
+            for tp, end in self._unfinished.items():
+                if self.consumer.position(tp) > end:
+                    self.consumer.seek(tp, end)
+        return bool(records)

@@ -43,6 +43,8 @@ def offsets_at(
     """
     if position.kind == "offset":
         return dict.fromkeys(partitions, position.value)
+    if position.kind == "tail":
+        return {tp: max(starts[tp], ends[tp] - position.value) for tp in partitions}
     if position.kind == "time":
         found = consumer.offsets_for_times(dict.fromkeys(partitions, position.value))
         return {tp: ends[tp] if at is None else at.offset for tp, at in found.items()}

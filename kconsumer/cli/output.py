@@ -1,8 +1,9 @@
 r"""Formats a record as bytes: as `text`, as `json`, or with a format string of %-tokens, as in kcat (kafkacat).
 
-`%t` topic, `%p` partition, `%o` offset, `%k` key, `%s` value, `%T` timestamp (ms), `%h` headers, `%K` and `%S`
-length of key and value in bytes (-1 for null), `%%` a percent sign; `\n \r \t \\ \xHH` as in C. Only `text` and `json`
-add a newline after each record. On a terminal control characters of records are escaped, and JSON has colors.
+`%t` topic, `%p` partition, `%o` offset, `%k` key, `%s` value, `%x` hex of the value, `%T` timestamp (ms), `%d` and `%D`
+timestamp as ISO 8601 in UTC and in local time, `%h` headers, `%K` and `%S` length of key and value in bytes (-1 for
+null), `%%` a percent sign; `\n \r \t \\ \xHH` as in C. Only `text` and `json` add a newline after each record. On a
+terminal control characters of records are escaped, and JSON has colors.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kconsumer.cli.terminal import color_json, color_matches, safe_bytes, safe_json
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from kconsumer import ConsumerRecord
 
 Writer = Callable[["ConsumerRecord"], bytes]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TOKEN = re.compile(rb"%(?P<token>.?)|\\(?P<escape>x[0-9A-Fa-f]{2}|.?)|(?P<literal>[^%\\]+)", re.DOTALL)
 _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
 
@@ -48,17 +52,32 @@ def _value(record: ConsumerRecord) -> bytes:
     return as_bytes(record.value)
 
 
+def _time(record: ConsumerRecord, *, local: bool = False) -> bytes:
+    """Returns the timestamp as ISO 8601 with milliseconds, or nothing if there is none or Python has no such time."""
+    try:
+        moment = EPOCH + timedelta(milliseconds=record.timestamp)
+    except OverflowError:
+        return b""
+    text = (moment.astimezone() if local else moment).isoformat(timespec="milliseconds")
+    return b"" if record.timestamp < 0 else text.replace("+00:00", "+00:00" if local else "Z").encode()
+
+
 TOKENS: dict[str, Writer] = {
     "t": lambda record: record.topic.encode(),
     "p": lambda record: b"%d" % record.partition,
     "o": lambda record: b"%d" % record.offset,
     "k": lambda record: as_bytes(record.key),
     "s": _value,
+    "x": lambda record: as_bytes(record.value).hex().encode(),
     "T": lambda record: b"%d" % record.timestamp,
+    "d": _time,
+    "D": partial(_time, local=True),
     "h": _headers,
     "K": lambda record: b"%d" % record.serialized_key_size,
     "S": lambda record: b"%d" % record.serialized_value_size,
 }
+#: The tokens that print nothing for null, and the field that is null.
+NULLABLE = {TOKENS["k"]: "key", TOKENS["s"]: "value", TOKENS["x"]: "value"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +100,19 @@ class Terminal:
         return (color_json(text) if self.colors else text).encode() + b"\n"
 
 
-def writer(spec: str, terminal: Terminal | None = None) -> Writer:
+def writer(spec: str, terminal: Terminal | None = None, null: bytes = b"") -> Writer:
     """Returns a function that formats a record as `spec` requires. Raises ValueError for an unknown format or token.
 
-    `terminal`: how records are written if the output is a terminal.
+    `terminal`: how records are written if the output is a terminal. `null`: what is printed for a null key or value.
     """
     if spec == "text":
-        value = TOKENS["s"] if terminal is None else terminal.value
+        value = _for_terminal(TOKENS["s"], terminal, null)
         return lambda record: value(record) + b"\n"
     if spec == "json":
         return _json_line if terminal is None else terminal.json_line
     if "%" not in spec:
         raise ValueError(f"{spec!r} is not text, json, or a format with %-tokens such as '%k %s\\n'")
-    parts = [part if isinstance(part, bytes) else _for_terminal(part, terminal) for part in _compile(spec)]
+    parts = [part if isinstance(part, bytes) else _for_terminal(part, terminal, null) for part in _compile(spec)]
 
     def write(record: ConsumerRecord) -> bytes:
         return b"".join([part if isinstance(part, bytes) else part(record) for part in parts])
@@ -101,8 +120,12 @@ def writer(spec: str, terminal: Terminal | None = None) -> Writer:
     return write
 
 
-def _for_terminal(write: Writer, terminal: Terminal | None) -> Writer:
+def _for_terminal(write: Writer, terminal: Terminal | None, null: bytes = b"") -> Writer:
     """Returns the writer of a token for a terminal. It escapes what comes from the record, not the format itself."""
+    field = NULLABLE.get(write) if null else None
+    if field is not None:
+        other = _for_terminal(write, terminal)
+        return lambda record: null if getattr(record, field) is None else other(record)
     if terminal is None:
         return write
     if write is TOKENS["s"]:

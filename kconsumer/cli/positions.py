@@ -12,9 +12,9 @@ from kconsumer._common.clock import Clock
 
 UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 POSITION_HELP = (
-    "A POSITION is earliest, latest, an offset, a time ago such as -1h or -2d12h (units: s m h d w), or a time such as "
-    "@2024-05-01T12:00 (ISO-8601, UTC by default) or @1714564800000 (ms since 1970). A time means the first record "
-    "that is not older."
+    "A POSITION is earliest, latest, an offset, -N for N offsets before the end of each partition, a time ago such as "
+    "-1h or -2d12h (units: s m h d w), or a time such as @2024-05-01T12:00 (ISO-8601, UTC by default) or "
+    "@1714564800000 (ms since 1970). A time means the first record that is not older."
 )
 _AGO = re.compile(r"-((?:[0-9]+[smhdw])+)")
 
@@ -23,12 +23,12 @@ _AGO = re.compile(r"-((?:[0-9]+[smhdw])+)")
 class Position:
     """A position in a log."""
 
-    kind: str  # earliest, latest, offset or time
-    value: int = 0  # the offset, or the time in ms since 1970
+    kind: str  # earliest, latest, offset, tail or time
+    value: int = 0  # the offset, how many offsets before the end, or the time in ms since 1970
 
 
 def parse_position(text: str) -> Position:
-    """Parse `earliest`, `latest`, an offset, `@` followed by a time, or `-` followed by a duration.
+    """Parse `earliest`, `latest`, an offset, `@` followed by a time, or `-` followed by a number or a duration.
 
     The time is in ms since 1970 or in ISO-8601 (UTC by default). Raises ArgumentTypeError for other text.
     """
@@ -36,6 +36,8 @@ def parse_position(text: str) -> Position:
         return Position(text)
     if re.fullmatch(r"[0-9]+", text):
         return Position("offset", int(text))
+    if re.fullmatch(r"-[0-9]+", text):
+        return Position("tail", int(text[1:]))
     if re.fullmatch(r"@[0-9]+", text):
         return Position("time", int(text[1:]))
     ago = _AGO.fullmatch(text)
@@ -47,7 +49,7 @@ def parse_position(text: str) -> Position:
         return Position("time", moment)
     hint = f"; did you mean @{text}?" if moment is not None and not text.startswith("@") else ""
     raise argparse.ArgumentTypeError(
-        f"{text!r} is not earliest, latest, an offset, a time ago such as -1h, "
+        f"{text!r} is not earliest, latest, an offset, -N, a time ago such as -1h, "
         f"or a time such as @1714564800000 or @2024-05-01T12:00{hint}"
     )
 

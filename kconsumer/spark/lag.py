@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kconsumer.errors import KafkaError
 from kconsumer.ranges import RangeClient
-from kconsumer.spark.stream_lag import StreamLag, lag_of
+from kconsumer.spark.stream_lag import StreamLag, lag_of, together
 from kconsumer.types import TopicPartition
 
 __all__ = ["LagListener", "StreamLag", "lag_of"]
@@ -33,7 +33,7 @@ class LagListener(StreamingQueryListener):
     """
 
     def __init__(self, group_id: str | None = None, **options: Any) -> None:
-        self.lags: dict[str, StreamLag] = {}  # query -> its newest lag
+        self.lags: dict[str, StreamLag] = {}  # query -> the newest lag of all its sources
         self.committed: dict[TopicPartition, int] = {}  # the offsets that were committed last
         self._group_id = group_id
         self._client = RangeClient(**options) if group_id is not None else None
@@ -43,8 +43,9 @@ class LagListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
         """Store the lag of a query after a micro-batch, and commit the offsets."""
-        for lag in lag_of(json.loads(event.progress.json)):
-            self.lags[lag.query] = lag
+        sources = lag_of(json.loads(event.progress.json))
+        if sources:
+            lag = self.lags[sources[0].query] = together(sources)
             self._commit(lag)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802  Spark's name

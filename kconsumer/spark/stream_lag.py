@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kconsumer.spark.offsets import from_document
 from kconsumer.types import TopicPartition
 
-__all__ = ["StreamLag", "lag_of"]
+__all__ = ["StreamLag", "lag_of", "together"]
 
 
 @dataclass(frozen=True)
 class StreamLag:
-    """The progress of one source of a query after a micro-batch."""
+    """The progress of one source of a query, or of all of them together, after a micro-batch."""
 
     query: str
     batch_id: int
@@ -24,9 +24,9 @@ class StreamLag:
     behind: Mapping[TopicPartition, int] = field(default_factory=dict)  # the lag of each partition, in offsets
 
     @property
-    def total(self) -> int:
-        """The lag of all partitions together, in offsets."""
-        return sum(self.behind.values())
+    def total(self) -> int | None:
+        """The lag of all partitions together, in offsets. None if Spark has not reported where they end."""
+        return sum(self.behind.values()) if self.behind or not self.read else None
 
     def by_topic(self) -> dict[str, int]:
         """Returns the lag of each topic, in offsets."""
@@ -34,6 +34,18 @@ class StreamLag:
         for tp, count in self.behind.items():
             found[tp.topic] = found.get(tp.topic, 0) + count
         return found
+
+
+def together(lags: Sequence[StreamLag]) -> StreamLag:
+    """Returns the progress of all sources of a query. Of a partition that several sources read, `read` is the least."""
+    read: dict[TopicPartition, int] = {}
+    behind: dict[TopicPartition, int] = {}
+    for lag in lags:
+        read.update({tp: min(offset, read.get(tp, offset)) for tp, offset in lag.read.items()})
+        behind.update({tp: count + behind.get(tp, 0) for tp, count in lag.behind.items()})
+    first = lags[0]
+    known = all(lag.total is not None for lag in lags)
+    return StreamLag(first.query, first.batch_id, first.description, read, behind if known else {})
 
 
 def lag_of(progress: Mapping[str, Any]) -> list[StreamLag]:

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -70,6 +71,9 @@ class FakeConsumer:
 
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
         return tuple(PartitionInfo(topic, number) for number in self.logs) if topic == "clicks" else ()
+
+    def list_topics(self) -> dict[str, tuple[PartitionInfo, ...]]:
+        return {"clicks": self.partitions_for("clicks"), "__consumer_offsets": ()}
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         self.paused.clear()
@@ -204,6 +208,34 @@ def test_to_a_position(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]
     assert "earliest" == consumer.options["auto_offset_reset"]
 
 
+def test_the_last_records(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
+    """--tail N reads the last N offsets of each partition and stops; --from -N begins there."""
+    assert (0, "a1\na2\nb0\nb1\n", "") == run(capfd, "--tail", "2")
+    assert (0, "a2\nb1\n", "") == run(capfd, "--from", "-1", "--exit-at-end")
+    assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "--tail", "9")
+
+
+def test_ends_when_no_record_arrives(
+    consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--timeout ends the command when no record has arrived for this time."""
+    clock = VirtualClock()
+    monkeypatch.setattr(consume, "Clock", lambda: clock)
+    consumer.before_poll = lambda: clock.advance(400)
+    assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "--from", "earliest", "--timeout", "1.5")
+    assert 2000 <= clock.now() < 5000
+
+
+def test_topics_by_a_regular_expression(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
+    """--regex reads the topics whose whole names match; none is an error."""
+    command = ["-b", "b:1", "--regex", "--exit-at-end"]
+    assert 0 == cli.main(["consume", "cl.*s", "_.*", *command])
+    assert "a0\na1\na2\nb0\nb1\n" == capfd.readouterr().out
+    for topic, code, reason in (("c", 1, "no topic on b:1 matches c"), ("(", 2, "'(' is not a regular expression")):
+        assert code == cli.main(["consume", topic, *command])
+        assert reason in capfd.readouterr().err
+
+
 def test_between_two_positions(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
     """--from and --to select a range of each partition; an empty range prints nothing."""
     assert (0, "a1\nb1\n", "") == run(capfd, "--from", "1", "--to", "2")
@@ -314,7 +346,19 @@ def test_bad_option(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
         (["-g", "team", "--to", "5"], "--to cannot be used with -g; use --exit-at-end"),
         (["-g", "team", "-p", "0"], "-p cannot be used with -g"),
         (["--to", "5", "--exit-at-end"], "--to and --exit-at-end cannot be used together"),
-        (["-o", "x.arrow", "--grep", "x"], "--key and --grep cannot be used with -o"),
+        (["-o", "x.arrow", "--grep", "x"], "--grep cannot be used with -o"),
+        (["-o", "x.arrow", "-f", "json"], "-f cannot be used with -o"),
+        (["-o", "x.arrow", "-Z"], "--null cannot be used with -o"),
+        (["-f", "json", "-Z"], "--null cannot be used with -f json"),
+        (["--skip-undecodable"], "--skip-undecodable has no effect without deserializers"),
+        (["--tail", "5", "--from", "earliest"], "--tail cannot be used with --from"),
+        (["--tail", "5", "-g", "team"], "--tail cannot be used with -g"),
+        (["--from", "-5", "-g", "team"], "--from with an offset or a time cannot be used with -g"),
+        (["--timeout", "0"], "'0' is not a positive number of seconds"),
+        (["-s", "value=xml"], "the formats are avro, jsonschema, protobuf"),
+        (["-s", "value=avro"], "need the address of a registry with -r"),
+        (["-r", "http://r:1"], "-r needs -s"),
+        (["-s", "value=avro", "-r", "mock://r", "-r", "x=env:NO_SUCH"], "-r: the environment has no variable NO_SUCH"),
         (["-p", "x"], "'x' is not a number of a partition, or a list such as 0,3-5"),
         (["--grep", "("], "'(' is not a regular expression: missing )"),
         (["-f", "jsn"], "did you mean json?"),
@@ -409,6 +453,7 @@ RECORD = Record(7, b"\xffv", b"k", 3, headers=(("trace", b"1"), ("none", None)))
         ("%t/%p/%o", b"clicks/3/7"),
         (r"%k=%s\n", b"k=\xffv\n"),
         ("%T %h", b"1700000000000 trace=1,none=NULL"),
+        ("%x|%d", b"ff76|2023-11-14T22:13:20.000Z"),
         (r"%K,%S%%\t\x00\\\q", b"1,2%\t\x00\\\\q"),
         ("é%k", "ék".encode()),
     ],
@@ -416,6 +461,26 @@ RECORD = Record(7, b"\xffv", b"k", 3, headers=(("trace", b"1"), ("none", None)))
 def test_formats(spec: str, expected: bytes) -> None:
     """Tokens and escapes of a format become bytes, and values are printed unchanged."""
     assert expected == output.writer(spec)(RECORD)  # type: ignore[arg-type]  # a stand-in record
+
+
+def test_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token %D is the time of the system's time zone with its offset; a record without a time has none."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert b"2023-11-14T17:13:20.000-05:00" == output.writer("%D")(RECORD)  # type: ignore[arg-type]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert b"|" == output.writer("%d|%D")(replace(RECORD, timestamp=-1))  # type: ignore[arg-type]
+
+
+def test_null_differs_from_empty() -> None:
+    """With --null, a null key or value is printed as NULL, and an empty one as nothing."""
+    null, empty = Record(0, None), Record(0, b"", b"")
+    for spec, expected in (("text", b"NULL\n"), ("%k|%s|%x|%o", b"NULL|NULL|NULL|0")):
+        assert expected == output.writer(spec, null=b"NULL")(null)  # type: ignore[arg-type]
+        assert expected.replace(b"NULL", b"") == output.writer(spec, null=b"NULL")(empty)  # type: ignore[arg-type]
 
 
 def test_null_lengths() -> None:

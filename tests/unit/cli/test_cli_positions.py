@@ -24,6 +24,7 @@ NOW_MS = 1_700_000_000_000
         ("@2024-05-01T12:00", Position("time", 1_714_564_800_000)),
         ("@2024-05-01T12:00:00.250Z", Position("time", 1_714_564_800_250)),
         ("@2024-05-01T14:00+02:00", Position("time", 1_714_564_800_000)),
+        ("-100", Position("tail", 100)),
         ("-1h", Position("time", NOW_MS - 3_600_000)),
         ("-90s", Position("time", NOW_MS - 90_000)),
         ("-2d12h", Position("time", NOW_MS - 60 * 3_600_000)),
@@ -41,8 +42,8 @@ def test_positions(text: str, expected: Position, monkeypatch: pytest.MonkeyPatc
     ("text", "hint"),
     [
         ("yesterday", ""),
-        ("-1", ""),
         ("-1y", ""),
+        ("--1", ""),
         ("1h", ""),
         ("-h", ""),
         ("@", ""),
@@ -55,7 +56,7 @@ def test_other_texts(text: str, hint: str) -> None:
     """Any other text is refused with the forms that there are, and with the form that was meant if that is known."""
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         parse_position(text)
-    assert str(caught.value).startswith(f"{text!r} is not earliest, latest, an offset, a time ago such as -1h, or")
+    assert str(caught.value).startswith(f"{text!r} is not earliest, latest, an offset, -N, a time ago such as -1h, or")
     assert str(caught.value).endswith(f"@2024-05-01T12:00{hint}")
 
 

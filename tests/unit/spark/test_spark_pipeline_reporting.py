@@ -12,7 +12,7 @@ import pytest
 
 from kconsumer._common.clock import Clock
 from kconsumer.spark.pipeline.reporting import BatchReport, Reporter
-from kconsumer.spark.stream_lag import lag_of
+from kconsumer.spark.stream_lag import lag_of, together
 from support.harnesses.interruptions import interrupted
 
 
@@ -41,6 +41,19 @@ def test_lag_by_topic() -> None:
     assert [] == lag_of({"sources": [{"endOffset": 7, "latestOffset": 9}, {"endOffset": None, "latestOffset": None}]})
     first = {"endOffset": {"t": {"0": 1}}, "latestOffset": None}
     assert [{}] == [lag.by_topic() for lag in lag_of({"sources": [first]})]
+
+
+def test_all_sources_of_a_query() -> None:
+    """The lag of a query is that of all its sources; of a partition that two read, the smaller offset is committed."""
+    both = progress(0, 1)
+    both["sources"].append(
+        {"endOffset": {"t": {"0": 80}, "u": {"0": 1}}, "latestOffset": {"t": {"0": 97}, "u": {"0": 3}}}
+    )
+    lag = together(lag_of(both))
+    assert ({"t": 32, "u": 2}, 34) == (lag.by_topic(), lag.total)
+    assert {("t", 0): 80, ("t", 1): 50, ("u", 0): 1} == lag.read
+    both["sources"][1]["latestOffset"] = None
+    assert together(lag_of(both)).total is None, "the lag of one source is unknown"
 
 
 def test_lag_of_several_sources(tmp_path: Path) -> None:
