@@ -28,7 +28,7 @@ BUDGET = {
     "kconsumer/coordinator/**/*": 4_600,
     "kconsumer/engine/**/*": 4_200,
     "kconsumer/fetching/**/*": 2_620,
-    "kconsumer/formats/**/*": 2_180,
+    "kconsumer/formats/**/*": 2_220,
     "kconsumer/groups/**/*": 1_300,
     "kconsumer/metadata/**/*": 800,
     "kconsumer/metrics/**/*": 450,

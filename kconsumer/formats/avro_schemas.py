@@ -121,7 +121,11 @@ class _Parser:
         if isinstance(given, str):
             return self._named_type(given, space)
         if isinstance(given, list):
-            return AvroSchema("union", parts=[self.parse(part, space) for part in given])
+            parts = [self.parse(part, space) for part in given]
+            _check_distinct("a union", [part.name or part.kind for part in parts])
+            if any(part.kind == "union" for part in parts):
+                raise ConfigError("not an Avro schema: a union contains another one")
+            return AvroSchema("union", parts=parts)
         kind = given["type"]
         if not isinstance(kind, str):
             return self.parse(kind, space)
@@ -155,13 +159,20 @@ class _Parser:
             _add_logical_type(found, given)
         elif kind == "enum":
             found.symbols, found.default = tuple(given["symbols"]), given.get("default")
+            _check_distinct(name, found.symbols)
         else:
             found.fields = [self._field(part, space) for part in given["fields"]]
+            _check_distinct(name, [part.name for part in found.fields])
         return found
 
     def _field(self, given: Any, space: str) -> AvroField:
         aliases = tuple(given.get("aliases", ()))
         return AvroField(given["name"], self.parse(given["type"], space), given.get("default", MISSING), aliases)
+
+
+def _check_distinct(place: str, names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ConfigError(f"not an Avro schema: {place} contains {max(names, key=list(names).count)!r} twice")
 
 
 def _full_name(name: str, space: str) -> str:

@@ -116,13 +116,12 @@ def _known_file(name: str) -> bytes:
     """Returns the descriptor of a file that schemas may import without a reference."""
     from google.protobuf import descriptor_pool
 
-    pool = descriptor_pool.Default()
+    start = next((start for start in KNOWN if name.startswith(start)), None)
+    if start is None or not re.fullmatch(r"[a-z_/]+\.proto", name):
+        raise ConfigError(f"the schema imports {name}, which is neither a reference nor a known file")
     try:
-        file = pool.FindFileByName(name)
+        file = descriptor_pool.Default().FindFileByName(name)
     except KeyError:
-        start = next((start for start in KNOWN if name.startswith(start)), None)
-        if start is None or not re.fullmatch(r"[a-z_/]+\.proto", name):
-            raise ConfigError(f"the schema imports {name}, which is neither a reference nor a known file") from None
         module = KNOWN[start] + name.removeprefix(start).removesuffix(".proto").replace("/", ".") + "_pb2"
         file = required(module, f"the import of {name}").DESCRIPTOR
     return bytes(file.serialized_pb)

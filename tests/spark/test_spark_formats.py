@@ -126,13 +126,15 @@ def test_binary_formats(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Pat
 
 
 def test_avro_with_a_registry(spark: Any, kafka: Kafka, topic_name: str) -> None:
-    """Tasks request the schemas of the writers; older values are converted to valueSchema."""
+    """Tasks request the schemas of the writers; older values are converted to valueSchema. Keys have one, too."""
     kafka.create_topic(topic_name)
     with registry_server() as address, SchemaRegistryClient({"url": address}) as client:
         old = values.avro(client, values.OLD, {"number": 1}, topic_name)
         new = values.avro(client, values.NEW, {"number": 2, "text": "b"}, topic_name)
-        kafka.produce(topic_name, [old, new, None])
+        key = values.protobuf(client, values.message_types()[0](number=7), topic_name)
+        kafka.produce(topic_name, [old, new, None], keys=[key, None, key])
         options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic_name}
+        options |= {"keyFormat": "protobuf", "keyRegistry": address, "keyRegistry.subject": f"{topic_name}-value"}
         asked = {
             "valueFormat": "avro",
             "valueFraming": "confluent",
@@ -140,8 +142,8 @@ def test_avro_with_a_registry(spark: Any, kafka: Kafka, topic_name: str) -> None
             "valueRegistry": address,
         }
         query = load(spark, options, **asked)
-        rows = query.sort("offset").select("value.number", "value.text").collect()
-    assert [(1, "none"), (2, "b"), (None, None)] == [tuple(row) for row in rows]
+        rows = query.sort("offset").select("key.number", "value.number", "value.text").collect()
+    assert [(7, 1, "none"), (None, 2, "b"), (7, None, None)] == [tuple(row) for row in rows]
 
 
 @pytest.mark.parametrize("serializer", [header_schema_id_serializer, values.number_in_header])
