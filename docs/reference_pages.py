@@ -20,8 +20,10 @@ from kconsumer.cli import build_parser
 from kconsumer.fetching.metrics import FetchMetrics
 from kconsumer.metrics.registry import Metrics
 from kconsumer.net.metrics import ConnectionMetrics
+from kconsumer.parallel import Processor
 from kconsumer.schema import APIS
 from kconsumer.state.subscription import SubscriptionState
+from kconsumer.testing import MockConsumer
 from kconsumer.testing.cluster.releases import RELEASES, versions_of
 from kconsumer.types import MetricName
 
@@ -184,6 +186,12 @@ come and go. Names and groups are those of the Java consumer, so that dashboards
 """
 
 
+PARALLEL_METRICS = """
+## parallel-metrics
+
+Any kind of consumer that has run [`kconsumer.parallel`](../parallel.md) has these, until its next run replaces them.
+
+"""
 SHARE_METRICS = """
 ## Share consumers
 
@@ -211,7 +219,18 @@ def metrics_page(table: Table) -> str:
             if of_group == group
         ]
         parts.append(f"\n## {group}\n\n" + table(("name", "more tags", "only", "description"), rows))
-    return "".join([*parts, SHARE_METRICS, *_share_groups(table)])
+    return "".join([*parts, _parallel_group(table), SHARE_METRICS, *_share_groups(table)])
+
+
+def _parallel_group(table: Table) -> str:
+    """Return the table of the metrics of a run of `kconsumer.parallel`."""
+    with MockConsumer(group_id="billing", client_id="c", enable_auto_commit=False) as consumer:
+        consumer.assign([("orders", 0)])
+        processor = Processor(consumer, print)
+        processor.stop()
+        processor.run()
+        rows = sorted((f"`{name.name}`", name.description) for name in processor.metrics())
+    return PARALLEL_METRICS + table(("name", "description"), rows)
 
 
 def _share_groups(table: Table) -> Iterable[str]:
