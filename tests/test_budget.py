@@ -46,7 +46,7 @@ BUDGET = {
     "kconsumer/testing/**/*": 17_240,
     "assignors/**/*": 1_700,
     "tests/README.md": 60,
-    "tests/**/*.py": 112_880,
+    "tests/**/*.py": 112_980,
     "benchmarks/**/*.py": 8_600,
     "tools/*.py": 1_100,
     "examples/**/*.py": 2_400,
@@ -55,7 +55,7 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 60,
     "benchmarks/README.md": 125,
-    "docs/**/*.md": 9_260,
+    "docs/**/*.md": 9_280,
     "docs/design/*.md": 1_260,
 }
 

@@ -55,6 +55,9 @@ PROGRAMS = (
     Program.WAKE_UP,
 )
 WORKERS = Workers(slow_ms=3_000.0, drain_timeout_s=5.0, run_ms=30_000.0)
+EXECUTORS = ("threads", "asyncio", "processes")
+# A member that starts processes polls when all are ready, for which they import their modules on the same two cores.
+PROCESSES, PROCESSES_RUN_MS, PROCESSES_START_S = 2, 120_000.0, 15.0
 BURST, SHARE_BURST = 20, 4  # records
 DELIVERY_LIMIT = 5
 SHARE_SCENARIO = ShareScenario(0, (), duration_ms=1e12, topics=2, delivery_limit=DELIVERY_LIMIT)
@@ -81,10 +84,10 @@ BROKER = {
 
 
 class Chaos:
-    """One run. `protocol`: range, cooperative-sticky, consumer or share. `parallel`: members process in parallel."""
+    """One run. `protocol`: range, cooperative-sticky, consumer or share. `order`: members process in parallel."""
 
-    def __init__(self, protocol: str, seed: int, *, parallel: bool = False) -> None:
-        self.protocol, self.seed, self.parallel = protocol, seed, parallel
+    def __init__(self, protocol: str, seed: int, order: str | None = None) -> None:
+        self.protocol, self.seed, self.order = protocol, seed, order
         self.history = History()
         self.members: list[ChaosMember] = []  # in the group
         self.everyone: list[ChaosMember] = []  # with those that have ended
@@ -102,7 +105,7 @@ class Chaos:
 
     def run(self, seconds: float) -> dict[str, object]:
         """Inject faults for this long, and check everything. Returns numbers of the run."""
-        self._log(f"{self.protocol}: chaos of {seconds:.0f} s, KCONSUMER_CHAOS_SEED={self.seed}")
+        self._log(f"{self.protocol} {self.order or ''}: chaos of {seconds:.0f} s, KCONSUMER_CHAOS_SEED={self.seed}")
         with ExitStack() as self._stack:
             proxy = self._stack.enter_context(Proxy())
             cluster = KafkaCluster(DEFAULT_VERSION, 3, BROKER, proxy=proxy.listen_for)
@@ -168,13 +171,16 @@ class Chaos:
             return self._stack.enter_context(self._process(SHARE_MEMBERS[number % len(SHARE_MEMBERS)]))
         engine = ENGINES[number % len(ENGINES)]
         plan = Member(
-            Program.PARALLEL if self.parallel else PROGRAMS[(number + self.seed) % len(PROGRAMS)],
+            Program.PARALLEL if self.order else PROGRAMS[(number + self.seed) % len(PROGRAMS)],
             engine,
             protocol="consumer" if self.protocol == "consumer" else "classic",
             assignor="cooperative-sticky" if self.protocol == "consumer" else self.protocol,
         )
-        if self.parallel:
-            workers = replace(WORKERS, executor="threads" if number % 2 else "asyncio")
+        if self.order:
+            executor = EXECUTORS[(number + number // len(ENGINES)) % len(EXECUTORS)]  # each one with each engine
+            workers = replace(WORKERS, order=self.order, executor=executor)
+            if executor == "processes" and engine != "asyncio":
+                workers = replace(workers, number=PROCESSES, run_ms=PROCESSES_RUN_MS)
             plan = replace(plan, workers=workers)
         return self._stack.enter_context(self._process(plan))
 
@@ -205,7 +211,7 @@ class Chaos:
             for fault in faults
         ]
         if not self._is_share:
-            self._calm(STABLE_S)
+            self._calm(STABLE_S + (PROCESSES_START_S if self.order else 0.0))
         self._catch_up()
 
     def _calm(self, longest_s: float) -> None:

@@ -7,12 +7,15 @@ journal. Each call of the journal becomes a line of JSON. `judge.py` makes the s
 from __future__ import annotations
 
 import json
+import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
+from itertools import count
 from types import SimpleNamespace
 from typing import IO, Any, cast
 
@@ -20,6 +23,8 @@ from kconsumer import Consumer, ConsumerRecord, ShareConsumer, TopicPartition
 from kconsumer.parallel import AsyncProcessor, Processor, ShareProcessor
 from support.aio.blocking import BlockingConsumer, BlockingRun, ThreadRunners
 from support.simulation.handler_journal import Running
+from support.simulation.parallel_program import Application
+from support.simulation.scenario import Workers
 
 #: The options that replace those of virtual time: more records, and a request without a response ends sooner.
 OPTIONS = {
@@ -63,7 +68,7 @@ class HandlerLog:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._numbers = iter(range(1 << 62))
+        self._numbers = count(os.getpid() << 32)  # unique among the processes of a member
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return partial(self._log.write, f"handlers.{name}")
@@ -88,6 +93,7 @@ class RealWorld:
     """What a member needs of its simulation: time, random numbers, consumers, timers."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
         self._servers = settings["bootstrap_servers"]
         self._origin_s = settings["origin_s"]
         self.random = random.Random(settings["seed"])
@@ -147,6 +153,8 @@ class RealWorld:
         """Returns a run of `kconsumer.parallel`."""
         if isinstance(consumer, BlockingConsumer):
             return consumer.processor(AsyncProcessor, handler, **options)
+        if options["executor"] == "processes":
+            handler = WorkerHandler(self._settings, handler.__self__.workers)
         return Processor(consumer, handler, **options)
 
     def share_processor(
@@ -154,3 +162,34 @@ class RealWorld:
     ) -> ShareProcessor:
         """Returns a run of `kconsumer.parallel` with a share consumer."""
         return ShareProcessor(consumer, handler, **options)
+
+
+class WorkerHandler:
+    """The handler of a member in its worker processes, which write to the event log of the member.
+
+    Each line is one write to the same pipe, and short, so lines of several processes do not mix.
+    """
+
+    def __init__(self, settings: dict[str, Any], workers: Workers) -> None:
+        self._settings, self._workers = settings, workers
+
+    def __call__(self, record: ConsumerRecord) -> None:
+        """Process a record."""
+        self._application.handle(record)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WorkerHandler, (self._settings, self._workers)
+
+    @cached_property
+    def _application(self) -> Application:
+        world = RealWorld({**self._settings, "seed": os.getpid()})
+        member: Any = SimpleNamespace(
+            name=self._settings["name"],
+            plan=SimpleNamespace(workers=self._workers),
+            journal=EventLog(sys.stdout, self._settings["origin_s"]),
+            simulation=world,
+            draw=world.random.uniform,
+            chance=lambda probability: world.random.random() < probability,
+            catching_up=False,
+        )
+        return Application(member)

@@ -34,7 +34,7 @@ class Application:
 
     def __init__(self, member: MemberProcess) -> None:
         self._member = member
-        self._workers = member.plan.workers
+        self.workers = member.plan.workers
         self._journal = member.journal
 
     def handle(self, record: ConsumerRecord) -> None:
@@ -75,14 +75,14 @@ class Application:
             return running, 0.0
         if member.catching_up:
             return running, member.draw(0, FAST_MS)
-        slow = member.chance(self._workers.slow)
-        return running, member.draw(0, self._workers.slow_ms if slow else USUAL_MS)
+        slow = member.chance(self.workers.slow)
+        return running, member.draw(0, self.workers.slow_ms if slow else USUAL_MS)
 
     def _end(self, running: Running) -> None:
         """Note that the handler returns, or let it fail."""
         member = self._member
         self._journal.now = member.simulation.now
-        if running.offset % ALWAYS_FAILING == 0 or member.chance(self._workers.failing):
+        if running.offset % ALWAYS_FAILING == 0 or member.chance(self.workers.failing):
             self._journal.handlers.fail(running, RETRY.attempts)
             raise HandlerError
         member.simulation.record(member.name, f"finishes {running.tp}@{running.offset}")
