@@ -9,11 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kconsumer import errors
 from kconsumer.cli.arguments import UsageError, setting
-from kconsumer.config.kinds import reveal
 from kconsumer.config.options import canonical_name
 
 FORMATS = ("avro", "jsonschema", "protobuf")
-NUMBERS = ("timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity", "cache.latest.ttl.sec")
 OPTIONS = {"key": "key_deserializer", "value": "value_deserializer"}
 
 
@@ -37,7 +35,7 @@ def registry_deserializers(
 ) -> Iterator[dict[str, object]]:
     """Yields the options with the deserializers of -s, whose client is closed afterwards.
 
-    Raises UsageError if -s or -r is missing, or if a secret cannot be read.
+    Raises UsageError if -s or -r is missing, or if -r is wrong.
     """
     if not parts and not registry:
         yield {}
@@ -48,12 +46,11 @@ def registry_deserializers(
 
     classes = dict(zip(FORMATS, (AvroDeserializer, JsonSchemaDeserializer, ProtobufDeserializer), strict=True))
     try:
-        settings: dict[str, object] = {key: reveal(value) for key, value in registry}
-    except ValueError as error:
+        schemas = Schemas(dict(registry))
+    except errors.ConfigError as error:
         raise UsageError(f"-r: {error}") from None
-    settings |= {key: int(value) for key, value in registry if key in NUMBERS and value.isdecimal()}
-    with Schemas(settings).client as client:
-        yield {OPTIONS[part]: classes[found](client) for part, found in parts}
+    with schemas.client:
+        yield {OPTIONS[part]: classes[found](schemas) for part, found in parts}
 
 
 def is_of_registry_client(error: errors.RecordDeserializationError) -> bool:

@@ -358,7 +358,10 @@ def test_bad_option(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
         (["-s", "value=xml"], "the formats are avro, jsonschema, protobuf"),
         (["-s", "value=avro"], "need the address of a registry with -r"),
         (["-r", "http://r:1"], "-r needs -s"),
-        (["-s", "value=avro", "-r", "mock://r", "-r", "x=env:NO_SUCH"], "-r: the environment has no variable NO_SUCH"),
+        (
+            ["-s", "value=avro", "-r", "mock://r", "-r", "bearer.auth.token=env:NO"],
+            "-r: bearer.auth.token of a registry: ",
+        ),
         (["-p", "x"], "'x' is not a number of a partition, or a list such as 0,3-5"),
         (["--grep", "("], "'(' is not a regular expression: missing )"),
         (["-f", "jsn"], "did you mean json?"),
