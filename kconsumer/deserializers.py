@@ -1,8 +1,8 @@
 """Turns any supported form of deserializer into a callable `(topic, headers, data) -> object`.
 
 Decides which form an object of the application has, but does not call it. Deserializers are not called for null keys
-and values: the record has None, as in Java. Those of an AsyncConsumer may also be coroutine functions, or
-return awaitables.
+and values: the record has None, as in Java. Those of an AsyncConsumer or AsyncShareConsumer may also be
+coroutine functions, or return awaitables.
 
     callable(data)                            json.loads, bytes.decode, a class
     object.deserialize(topic, headers, data)  as in Java and kafka-python
@@ -85,7 +85,8 @@ def adapt(deserializer: Any, field: str) -> Deserializer:
     """
     if is_coroutine_function(deserializer):
         raise ConfigError(
-            f"{field}_deserializer is a coroutine function, which only kconsumer.aio.AsyncConsumer can call"
+            f"{field}_deserializer is a coroutine function, which only AsyncConsumer and AsyncShareConsumer of "
+            "kconsumer.aio can call"
         )
     return adapt_any(deserializer, field)
 

@@ -29,6 +29,17 @@ class UserCodeWait(Wait):
     __slots__ = ()
 
 
+class AwaitingWait(UserCodeWait):
+    """A wait for an awaitable of user code, which the calling task awaits. Its error is raised at the `yield`."""
+
+    __slots__ = ("awaitable", "result")
+
+    def __init__(self, awaitable: Awaitable[Any]) -> None:
+        super().__init__(FOREVER)
+        self.awaitable = awaitable
+        self.result: Any = None  # of the awaitable, after the wait
+
+
 class UserCode:
     """A task that runs callbacks, and the promise of its end."""
 

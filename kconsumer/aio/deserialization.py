@@ -1,8 +1,8 @@
-"""Runs the deserializers of an AsyncConsumer, which may be coroutine functions, or return awaitables.
+"""Runs the deserializers of consumers in an event loop, which may be coroutine functions, or return awaitables.
 
-They do not run inside `Collector.collect`, which does not wait. They run after it, on the collected runs, one record
-after the other, and other tasks run meanwhile. The engine decides what happens to the records if a deserializer raises,
-or if the task is cancelled.
+Those of an AsyncConsumer do not run inside `Collector.collect`, which does not wait. They run after it, on the
+collected runs, one record after the other, and other tasks run meanwhile. The engine decides what happens to the
+records if a deserializer raises, or if the task is cancelled.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import Self
 
 from kconsumer._core.decode import RecordRun
+from kconsumer.aio.callbacks import AwaitingWait
 from kconsumer.aio.turn import Turn
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deserializers import Deserializer, adapt_any
+from kconsumer.engine.waiting import Operation
 from kconsumer.errors import RecordDeserializationError
 
 
@@ -56,3 +58,10 @@ class AsyncDeserializers:
             return failure
         finally:
             steps.close()
+
+    def operation(self, turn: Turn, run: RecordRun) -> Operation[RecordDeserializationError | None]:
+        """Do the same as `deserialize`, in an operation."""
+        wait = AwaitingWait(self.deserialize(run, turn))
+        yield wait
+        failure: RecordDeserializationError | None = wait.result
+        return failure

@@ -7,7 +7,7 @@ fetches while the wait of a poll is among them, although the wait of a commit ma
 from __future__ import annotations
 
 from kconsumer._internal.requests import Ended
-from kconsumer.aio.callbacks import UserCodeWait
+from kconsumer.aio.callbacks import AwaitingWait, UserCodeWait
 from kconsumer.aio.signal import AsyncSignal
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.classic import ClassicDriver
@@ -82,6 +82,9 @@ class AsyncDriver(ThreadedDriver):
         for user code raises nothing: if this code has closed the consumer, the poll returns no records.
         """
         timeout_ms = min(max(0.0, wait.deadline - self._clock.now()), MAX_WAIT_MS)
+        if isinstance(wait, AwaitingWait):
+            wait.result = await wait.awaitable
+            return
         if isinstance(wait, UserCodeWait):
             await self._changed.wait_async(timeout_ms)
             return

@@ -27,9 +27,9 @@ class AsyncShareConsumer(ShareConsumerBase, AwaitableClient):
     """The `ShareConsumer` for asyncio: the same options, results and errors. Methods that wait are coroutines.
 
     It subscribes to the `topics`, if there are any. Heartbeats are sent by a thread, also while the event loop is
-    blocked. The callback `on_acknowledge` may be a coroutine function. Tasks of one event loop may call methods at the
-    same time, but only one of them may `poll`. If a poll is cancelled, the group delivers its records again. Timeouts
-    are float seconds or `timedelta`; None means `default_api_timeout_ms`.
+    blocked. The callback `on_acknowledge` and deserializers may be coroutine functions. Tasks of a loop may call
+    methods at the same time, but only one of them may `poll`. If a poll is cancelled, the group delivers its records
+    again. Timeouts are float seconds or `timedelta`; None means `default_api_timeout_ms`.
 
     Raises ConfigError for an option that is unknown, out of range, or has no meaning for a share group.
     """

@@ -5,11 +5,13 @@ from __future__ import annotations
 from kconsumer._common.clock import Timer
 from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.aio.client_engine import AsyncClientEngine
+from kconsumer.aio.deserialization import AsyncDeserializers
 from kconsumer.aio.driver import AsyncDriver
 from kconsumer.aio.turn import Turn
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
+from kconsumer.share.collector import Deserialize
 from kconsumer.share.engine import AcknowledgeCallback, ShareEngine
 
 
@@ -28,6 +30,13 @@ class AsyncShareEngine(ShareEngine, AsyncClientEngine):
     ) -> None:
         super().__init__(config, environment, group_id, on_acknowledge, AsyncDriver, AsyncCallbacks)
         self.turn = Turn(self.components.clock, self.driver)
+
+    def _deserializers(self, config: ConsumerConfig) -> Deserialize | None:
+        found = AsyncDeserializers.of(config)
+        return None if found is None else lambda run: found.operation(self.turn, run)
+
+    def _check_not_collecting(self) -> None:
+        """Do nothing: while a deserializer waits, other tasks may commit. The records of the poll are left out."""
 
     def _run_callbacks_now(self) -> None:
         """Do nothing: callbacks may have to be awaited. A later poll, commit or close runs them."""

@@ -139,6 +139,10 @@ class ShareBuffer:
         """Drop the data of a broker whose share session has ended: the broker has released the records."""
         self._retain(lambda fetch: fetch.node_id != node_id)
 
+    def drop(self, fetch: CompletedShareFetch) -> None:
+        """Drop this data, if it is in the buffer."""
+        self._retain(lambda each: each is not fetch)
+
     def clear(self) -> None:
         """Drop all data. The brokers release its records when the sessions are closed."""
         self._retain(lambda fetch: False)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kconsumer._core.decode import PartitionFetch, RecordRun, ShareRecord, acquired_records
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.deserializers import adapt
+from kconsumer.deserializers import Deserializer, adapt
+from kconsumer.engine.waiting import Operation
 from kconsumer.errors import BatchTooLargeError, CorruptRecordError, KafkaError, RecordDeserializationError
 from kconsumer.share.acknowledgements import AcquiredBatch
 from kconsumer.share.buffer import CompletedShareFetch, ShareBuffer
@@ -25,6 +27,28 @@ if TYPE_CHECKING:
 
 BATCH_START = struct.Struct(">qi")  # the first offset of a batch, and its size after these two fields
 Acknowledger = Callable[[ShareRecord, int], object]
+Deserialize = Callable[[RecordRun], Operation[RecordDeserializationError | None]]
+"""Replaces the keys and values of a run. Returns the error of the record before which it was cut off, or None.
+
+Raises the error if that is the first record, or leaves it to the next call, which begins at that record.
+"""
+
+
+def plain_deserializers(config: ConsumerConfig) -> Deserialize | None:
+    """Returns the function that runs the deserializers of a configuration without waiting, or None without any."""
+    key, value = config.key_deserializer, config.value_deserializer
+    if key is None and value is None:
+        return None
+    adapted = None if key is None else adapt(key, "key"), None if value is None else adapt(value, "value")
+    return partial(_deserialize, *adapted)
+
+
+def _deserialize(
+    key: Deserializer | None, value: Deserializer | None, run: RecordRun
+) -> Operation[RecordDeserializationError | None]:
+    run.deserialize(key, value)
+    yield from ()
+    return None
 
 
 class ShareCollector:
@@ -32,10 +56,8 @@ class ShareCollector:
 
     def __init__(self, config: ConsumerConfig, buffer: ShareBuffer) -> None:
         self.acknowledger: Acknowledger | None = None  # called when a record is acknowledged by its own methods
+        self.deserialize: Deserialize | None = None  # set by the engine, if there are deserializers
         self._buffer = buffer
-        key, value = config.key_deserializer, config.value_deserializer
-        self._key = None if key is None else adapt(key, "key")
-        self._value = None if value is None else adapt(value, "value")
         self._check_crcs = config.check_crcs
         self._batch_limit = config.decompressed_batch_max_bytes or 0
         self._explicit = config.share_acknowledgement_mode == "explicit"
@@ -57,7 +79,9 @@ class ShareCollector:
         refused, self._refused = self._refused, None
         return refused
 
-    def collect(self, fetch: CompletedShareFetch, batch: AcquiredBatch, now: float, *, deserialize: bool = True) -> int:
+    def collect(
+        self, fetch: CompletedShareFetch, batch: AcquiredBatch, now: float, *, deserialize: bool = True
+    ) -> Operation[int]:
         """Decode the records of one partition into `batch`, and return their number.
 
         With `deserialize` False, deserializers do not run. If a record has an error, the records before it are in
@@ -70,9 +94,12 @@ class ShareCollector:
             data = self._decoder(fetch)
             while not data.exhausted and data.next_offset < end:
                 run = data.take(end - data.next_offset)  # no acquired record is behind these
-                if deserialize and (self._key is not None or self._value is not None):
-                    run.deserialize(self._key, self._value)
+                failure = None
+                if deserialize and self.deserialize is not None:
+                    failure = yield from self.deserialize(run)
                 size = len(run)
+                if failure is not None and not size:
+                    raise failure
                 if not size:
                     break
                 if not self._explicit and self._is_whole(fetch, run, size, end):
@@ -84,6 +111,8 @@ class ShareCollector:
                 records = acquired_records(run, _ranges(fetch), self.acknowledger)
                 record_bytes += run.size if len(records) == size else run.size_of(records)
                 batch.add_records(records)
+                if failure is not None:
+                    raise failure
         except RecordDeserializationError as error:
             self._refuse(fetch, error)
             end = error.offset

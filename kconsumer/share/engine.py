@@ -32,6 +32,7 @@ from kconsumer.share.acknowledgements import (
     check_acknowledged,
 )
 from kconsumer.share.buffer import CompletedShareFetch
+from kconsumer.share.collector import Deserialize, plain_deserializers
 from kconsumer.share.components import ShareComponents
 from kconsumer.share.driver import ShareDriver
 from kconsumer.share.fetch_ahead import MAX_POLLS_BUFFERED, FetchAhead
@@ -85,8 +86,13 @@ class ShareEngine(ClientEngine):
         self._leaving = False  # unsubscribe() or close() is running: polls of callbacks and other tasks end
         self._batches: list[AcquiredBatch] = []  # of the last polls, until everything in them is acknowledged
         self.runs = RunAccess(parts, lambda: self._batches)
+        parts.collector.deserialize = self._deserializers(config)
         if on_acknowledge is not None:
             parts.fetch.on_acknowledged = self._queue_callback(on_acknowledge)
+
+    def _deserializers(self, config: ConsumerConfig) -> Deserialize | None:
+        """Returns the function that runs deserializers, or None if there are none."""
+        return plain_deserializers(config)
 
     def _queue_callback(
         self, callback: AcknowledgeCallback
@@ -148,7 +154,7 @@ class ShareEngine(ClientEngine):
             self._finish_last_poll(unreached, now)
             self.driver.raise_wakeup()
             found = self._find(taken, now)
-        records = self._collect(found, taken, deserialize=deserialize)
+        records = yield from self._collect(found, taken, deserialize=deserialize)
         while records is None:
             yield self._wait(timer, fetching=self._fetches)
             self._polls.wait_ended(self._clock.now())
@@ -161,7 +167,7 @@ class ShareEngine(ClientEngine):
                 parts.membership.poll_started(now)
                 self.unreturned = taken  # user code may have polled while this poll waited
                 found = self._find(taken, now)
-            records = self._collect(found, taken, deserialize=deserialize)
+            records = yield from self._collect(found, taken, deserialize=deserialize)
             if records is None:
                 if timer.expired:
                     return ConsumerRecords.EMPTY
@@ -243,7 +249,8 @@ class ShareEngine(ClientEngine):
             each.deadline, each.commit = until, commit
             if commit is not None:
                 commit.add(each.topic_partition)
-        self._batches = [batch for batch in self._batches if not batch.done]
+        unreturned = self.unreturned or ()  # one of them may get its records yet
+        self._batches = [b for b in self._batches if not b.done or any(b is each for each in unreturned)]
         if taken:
             self.components.fetch.acknowledge(taken)
             if flush and self.components.fetch.may_acknowledge:
@@ -320,10 +327,13 @@ class ShareEngine(ClientEngine):
             batch.set_all(AcknowledgeType.RELEASE, fetch.offsets())
         return None
 
-    def _collect(self, found: Found, taken: list[AcquiredBatch], *, deserialize: bool) -> ConsumerRecords | None:
+    def _collect(
+        self, found: Found, taken: list[AcquiredBatch], *, deserialize: bool
+    ) -> Operation[ConsumerRecords | None]:
         """Decode buffered data, up to about `max_poll_records` records: data of one response is not split.
 
-        `found` is what `_find` has returned. Does not hold the lock while deserializers run.
+        `found` is what `_find` has returned. Does not hold the lock while deserializers run. If these wait, and the
+        consumer leaves the group meanwhile, returns no records.
         """
         parts = self.components
         if found is None or isinstance(found, ConsumerRecords):
@@ -334,10 +344,13 @@ class ShareEngine(ClientEngine):
             fetch, batch = following
             self._collecting = True
             try:
-                count += parts.collector.collect(fetch, batch, self._clock.now(), deserialize=deserialize)
+                steps = parts.collector.collect(fetch, batch, self._clock.now(), deserialize=deserialize)
+                count += yield from steps
                 self._uncollected = None
             finally:
                 self._collecting = False
+            if not any(batch is each for each in self._batches):
+                return self._without(fetch, taken)
             if parts.collector.failed or count >= self._config.max_poll_records or not parts.buffer.has_data():
                 break
             with parts.changing():
@@ -346,6 +359,16 @@ class ShareEngine(ClientEngine):
         if not count:
             self._raise_collected()
         return ConsumerRecords.from_runs([batch.returned() for batch in taken if batch.records]) if count else None
+
+    def _without(self, fetch: CompletedShareFetch, taken: list[AcquiredBatch]) -> ConsumerRecords:
+        """Drop what a poll has collected: the session has ended, and the group delivers the records again."""
+        parts = self.components
+        taken.clear()
+        parts.collector.take_refused()
+        parts.collector.take_error()
+        with parts.changing():
+            parts.buffer.drop(fetch)
+        return ConsumerRecords.EMPTY
 
     def _send_gaps(self) -> None:
         """Acknowledge batches that have no records, but gaps, records that failed, or records not subscribed to."""

@@ -9,6 +9,7 @@ from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.config.option_groups import GroupRebalanceConfig, MetadataConfig, RetryConfig, ShareConfig
 from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.engine.waiting import run
 from kconsumer.errors import KafkaError
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metrics.registry import Metrics
@@ -32,7 +33,7 @@ from kconsumer.schema.share_group import (
 )
 from kconsumer.share.acknowledgements import AcquiredBatch, Commit, PartitionAcknowledgements
 from kconsumer.share.buffer import CompletedShareFetch, ShareBuffer
-from kconsumer.share.collector import ShareCollector
+from kconsumer.share.collector import ShareCollector, plain_deserializers
 from kconsumer.share.config import ShareConsumerConfig
 from kconsumer.share.manager import ShareManager
 from kconsumer.share.member import ShareMember
@@ -80,6 +81,7 @@ class ShareHarness:
             metrics,
         )
         self.collector = ShareCollector(self.config, self.buffer)
+        self.collector.deserialize = plain_deserializers(self.config)
         self.subscription.subscribe(["t"])
         self.learn()
         self.subscription.assign_from_group([TopicPartition("t", number) for number in assigned])
@@ -202,11 +204,15 @@ class ShareHarness:
         """Let a request fail without a response."""
         request.handler(Reply(None, error, self.now, node=request.node or "1"))
 
+    def collect_into(self, batch: AcquiredBatch, fetch: CompletedShareFetch) -> None:
+        """Decode the records of a fetch."""
+        run(self.collector.collect(fetch, batch, self.now), lambda wait: None)
+
     def collect(self) -> AcquiredBatch:
         """Returns the records of the first data in the buffer."""
         fetch = self.buffer.pop(500)
         batch = AcquiredBatch(fetch.node_id, fetch.partition, fetch.topic_partition)
-        self.collector.collect(fetch, batch, self.now)
+        self.collect_into(batch, fetch)
         return batch
 
     def fetched(self, **partitions: Any) -> list[AcquiredBatch]:

@@ -195,7 +195,7 @@ def test_a_deserializer_that_ends_the_program() -> None:
     fetch = completed(build_batch([Rec(value=b"v")] * 2), [(0, 1, 1)])
     batch = AcquiredBatch(1, fetch.partition, fetch.topic_partition)
     with pytest.raises(SystemExit):
-        share.collector.collect(fetch, batch, 0.0)
+        share.collect_into(batch, fetch)
     assert {0: RELEASE, 1: RELEASE} == batch.types
 
 
@@ -286,7 +286,7 @@ def test_renewals_of_a_run() -> None:
     share.buffer.add(completed(build_batch([Rec()] * 3), [(0, 2, 1)]))
     fetch = share.buffer.pop(500)
     batch = AcquiredBatch(1, fetch.partition, fetch.topic_partition, locked_until=30_000.0)
-    share.collector.collect(fetch, batch, share.now)
+    share.collect_into(batch, fetch)
     batch.acknowledge(0, ACCEPT)
     assert (None, 20_000.0) == (batch.take_renewals(19_999.0, 10_000.0), batch.next_renewal(19_999.0, 10_000.0))
     renewals = batch.take_renewals(20_000.0, 10_000.0)

@@ -86,7 +86,7 @@ def test_divided_data() -> None:
     assert head is not None
     assert [AcquiredRecords(first_offset=5, last_offset=9, delivery_count=1)] == list(fetch.acquired)
     for part, total in ((head, 5), (fetch, 10)):
-        share.collector.collect(part, AcquiredBatch(1, part.partition, part.topic_partition), share.now)
+        share.collect_into(AcquiredBatch(1, part.partition, part.topic_partition), part)
         assert [total] == values(share, "records-consumed-total")
     assert [10] == values(share, "records-per-request-avg")
 
