@@ -35,7 +35,7 @@ BUDGET = {
     "kconsumer/net/**/*": 5_500,
     "kconsumer/offsets/**/*": 1_100,
     "kconsumer/opentelemetry/**/*": 550,
-    "kconsumer/parallel/**/*": 4_530,
+    "kconsumer/parallel/**/*": 5_055,
     "kconsumer/ranges/**/*": 1_700,
     "kconsumer/registry/**/*": 800,
     "kconsumer/schema/**/*": 2_960,
@@ -46,7 +46,7 @@ BUDGET = {
     "kconsumer/testing/**/*": 17_240,
     "assignors/**/*": 1_700,
     "tests/README.md": 60,
-    "tests/**/*.py": 113_230,
+    "tests/**/*.py": 113_915,
     "benchmarks/**/*.py": 8_600,
     "tools/*.py": 1_100,
     "examples/**/*.py": 2_400,
@@ -55,8 +55,8 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 60,
     "benchmarks/README.md": 125,
-    "docs/**/*.md": 9_280,
-    "docs/design/*.md": 1_260,
+    "docs/**/*.md": 9_350,
+    "docs/design/*.md": 1_270,
 }
 
 

@@ -15,6 +15,7 @@ from kconsumer.errors import ConfigError
 from kconsumer.parallel.batches import Batch, PartialBatchError
 from kconsumer.parallel.dead_letters import DeadLetters
 from kconsumer.parallel.processor import Processor
+from kconsumer.parallel.retry_topics import RetryTopics
 from kconsumer.parallel.runs import stop
 from kconsumer.parallel.settings import Attempt, CircuitBreaker, ExecutorName, Handler, Options, Retry, Summary
 
@@ -35,6 +36,7 @@ __all__ = [
     "PartialBatchError",
     "Processor",
     "Retry",
+    "RetryTopics",
     "ShareProcessor",
     "Summary",
     "process",

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from kconsumer.errors import TimeoutError
 from kconsumer.parallel.batch_scheduler import ALONE, Failure
+from kconsumer.parallel.producers import Message
 from kconsumer.parallel.scheduler import Task
 from kconsumer.parallel.settings import Attempt, Handler, Settings, positional_arguments
 from kconsumer.parallel.work_queue import WorkQueue
@@ -67,11 +68,11 @@ class Failures:
         try:
             if self._queue.retry(task, error, last=last, failure=failure):
                 return False
-            self._call(task, error)
+            result = self._call(task, error)
         except BaseException as fatal:  # user code may raise anything, and the run ends with it
             self._queue.give_up(task, fatal, followers)
             return False
-        self._queue.give_up(task, None, followers)
+        self._queue.give_up(task, None, followers, result if isinstance(result, Message) else None)
         return True
 
     async def handle_async(self, task: Task, error: BaseException, failure: Failure = ALONE) -> bool:
@@ -89,7 +90,7 @@ class Failures:
                 raise
             self._queue.give_up(task, fatal, followers)
             return False
-        self._queue.give_up(task, None, followers)
+        self._queue.give_up(task, None, followers, result if isinstance(result, Message) else None)
         return True
 
     def _call(self, task: Task, error: BaseException) -> Any:

@@ -91,8 +91,11 @@ class BatchScheduler(Scheduler):
         """Add the records that wait behind the first one."""
         tracker, shard, _ = group[0]
         waiting = None if shard is None else tracker.shards[shard]
-        while waiting and len(group) < limit and not self._is_alone((tracker, shard, waiting[0])):
+        while waiting and len(group) < limit and not self._must_wait((tracker, shard, waiting[0])):
             group.append((tracker, shard, waiting.popleft()))
+
+    def _must_wait(self, task: Task) -> bool:
+        return task[2].offset in task[0].due or self._is_alone(task)
 
     def _is_alone(self, task: Task) -> bool:
         tracker, _, record = task

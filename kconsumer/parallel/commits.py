@@ -32,6 +32,11 @@ class Commits:
         self._acknowledged: dict[TopicPartition, OffsetAndMetadata] = {}  # of partitions that are assigned
         self._in_flight: dict[TopicPartition, OffsetAndMetadata] | None = None  # the periodic commit
 
+    @property
+    def in_flight(self) -> bool:
+        """True while a commit is in flight that is not waited for."""
+        return self._in_flight is not None
+
     def changed(self, trackers: Iterable[OffsetTracker]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns what must be committed: the offsets that differ from those that the group has acknowledged."""
         found = {tracker.topic_partition: tracker.to_commit(self.limit) for tracker in trackers}

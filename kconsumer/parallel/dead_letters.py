@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Awaitable
 from typing import Any
 
+from kconsumer._common.clock import Clock
 from kconsumer._core.decode import ConsumerRecord
-from kconsumer.errors import ConfigError, TimeoutError
-from kconsumer.parallel.settings import Attempt
+from kconsumer.parallel.producers import Header, Message, adapt
+from kconsumer.parallel.settings import Attempt, Retry
 
-POLL_S = 0.05  # how often a producer of confluent-kafka is polled until it has delivered a record
-Header = tuple[str, bytes | None]
+GROUP_HEADER = "kafka_dlt-original-consumer-group"
 
 
 class DeadLetters:
@@ -27,74 +26,41 @@ class DeadLetters:
     """
 
     def __init__(self, producer: Any, topic: str, *, timeout_s: float = 30.0) -> None:
-        self._producer = producer
+        self.producer = adapt(producer, timeout_s, type(self).__name__)
         self._topic = topic
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self.group_id = ""  # set by the run
-        self.asynchronous = hasattr(producer, "send_and_wait")
-        if not any(hasattr(producer, name) for name in ("send_and_wait", "produce", "send")):
-            raise ConfigError(
-                f"DeadLetters takes a producer of confluent-kafka, kafka-python or aiokafka: {producer!r}"
-            )
+        self.asynchronous = self.producer.asynchronous
 
-    def __call__(self, record: ConsumerRecord, error: BaseException, attempt: Attempt) -> Awaitable[Any] | None:
+    def prepare(self, consumer: Any, retry: Retry, clock: Clock) -> None:
+        """Note the group of the consumer whose records may fail."""
+        self.group_id = consumer._config.group_id or ""
+
+    def __call__(self, record: ConsumerRecord, error: BaseException, attempt: Attempt) -> Any:
         """Write a record. With a producer of aiokafka, returns what must be awaited."""
-        key, value = _as_bytes(record, "key"), _as_bytes(record, "value")
-        headers = [*record.headers, *self._headers(record, error, attempt)]
+        headers = [*record.headers, *self._headers(record, error, attempt, "kafka_dlt-").items()]
         timestamp = None if record.timestamp < 0 else record.timestamp
-        if self.asynchronous:
-            return self._send_async(key, value, headers, timestamp)
-        if hasattr(self._producer, "produce"):
-            self._produce(key, value, headers, timestamp)
-        else:
-            filled = [(name, data or b"") for name, data in headers]  # kafka-python writes no headers without values
-            sent = self._producer.send(self._topic, value, key, headers=filled, timestamp_ms=timestamp)
-            sent.get(self._timeout_s)
-        return None
+        return self.producer.write(self._message(self._topic, record, headers, timestamp))
 
-    async def _send_async(
-        self, key: bytes | None, value: bytes | None, headers: list[Header], timestamp: int | None
-    ) -> None:
-        import asyncio  # imported when used
+    def _message(self, topic: str, record: ConsumerRecord, headers: list[Header], timestamp: int | None) -> Message:
+        return Message(topic, _as_bytes(record, "key"), _as_bytes(record, "value"), headers, timestamp)
 
-        async with asyncio.timeout(self._timeout_s):
-            await self._producer.send_and_wait(self._topic, value, key, timestamp_ms=timestamp, headers=headers)
-
-    def _produce(self, key: bytes | None, value: bytes | None, headers: list[Header], timestamp: int | None) -> None:
-        """Write with a producer of confluent-kafka, and call its callbacks until this record is delivered."""
-        results: list[Any] = []
-        self._producer.produce(
-            self._topic,
-            value=value,
-            key=key,
-            headers=headers,
-            timestamp=timestamp or 0,
-            on_delivery=lambda error, message: results.append(error),
-        )
-        polls = 0
-        while not results and polls * POLL_S < self._timeout_s:
-            self._producer.poll(POLL_S)
-            polls += 1
-        if not results:
-            raise TimeoutError(f"a dead letter was not delivered to {self._topic} within {self._timeout_s} s")
-        if results[0] is not None:
-            raise RuntimeError(f"a dead letter was not delivered to {self._topic}: {results[0]}")
-
-    def _headers(self, record: ConsumerRecord, error: BaseException, attempt: Attempt) -> list[Header]:
+    def _headers(
+        self, record: ConsumerRecord, error: BaseException, attempt: Attempt, prefix: str
+    ) -> dict[str, bytes | None]:
         trace = "".join(traceback.format_exception(error))
         kind = type(error)
-        found = {
-            "kafka_dlt-original-topic": record.topic.encode(),
-            "kafka_dlt-original-partition": record.partition.to_bytes(4, "big"),
-            "kafka_dlt-original-offset": record.offset.to_bytes(8, "big"),
-            "kafka_dlt-original-timestamp": record.timestamp.to_bytes(8, "big", signed=True),
-            "kafka_dlt-original-consumer-group": self.group_id.encode(),
-            "kafka_dlt-exception-fqcn": f"{kind.__module__}.{kind.__qualname__}".encode(),
-            "kafka_dlt-exception-message": str(error).encode(errors="replace"),
-            "kafka_dlt-exception-stacktrace": trace.encode(errors="replace"),
+        return {
+            f"{prefix}original-topic": record.topic.encode(),
+            f"{prefix}original-partition": record.partition.to_bytes(4, "big"),
+            f"{prefix}original-offset": record.offset.to_bytes(8, "big"),
+            f"{prefix}original-timestamp": record.timestamp.to_bytes(8, "big", signed=True),
+            GROUP_HEADER: self.group_id.encode(),
+            f"{prefix}exception-fqcn": f"{kind.__module__}.{kind.__qualname__}".encode(),
+            f"{prefix}exception-message": str(error).encode(errors="replace"),
+            f"{prefix}exception-stacktrace": trace.encode(errors="replace"),
             "kafka_deliveryAttempt": int(attempt).to_bytes(4, "big"),
         }
-        return list(found.items())
 
 
 def _as_bytes(record: ConsumerRecord, name: str) -> bytes | None:

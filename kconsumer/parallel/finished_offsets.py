@@ -62,11 +62,12 @@ def runs_fit(span: int, ranges: int, limit: int = MAX_METADATA_BYTES) -> bool:
 def decode(metadata: str, offset: int) -> list[tuple[int, int]]:
     """Returns the finished ranges in the metadata of a commit of `offset`. Other metadata have none.
 
-    Raises ValueError if the metadata are damaged, or belong to another offset.
+    The producer of confluent-kafka appends a NUL character. Raises ValueError if the metadata are damaged, or belong to
+    another offset.
     """
     if not metadata.startswith(PREFIX):
         return []
-    kind, text = metadata[len(PREFIX) : len(PREFIX) + 1], metadata[len(PREFIX) + 1 :]
+    kind, text = metadata[len(PREFIX) : len(PREFIX) + 1], metadata[len(PREFIX) + 1 :].removesuffix("\0")
     if kind not in (RUNS, BITS):
         raise ValueError(f"unknown encoding {kind!r}")
     try:

@@ -13,6 +13,7 @@ from kconsumer.parallel.attempt import Executor
 from kconsumer.parallel.flows import Flow, run_flow
 from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.run_state import RunState
+from kconsumer.parallel.transactions import Transactions
 from kconsumer.types import TopicPartition
 
 log = get_logger(__name__)
@@ -27,6 +28,7 @@ class Handover(RebalanceListener):
     def __init__(self, state: RunState, executor: Executor) -> None:
         self._state = state
         self._executor = executor
+        self.transactions = Transactions(state)
         self._source, self._queue = state.source, state.queue
         self._max_poll_interval_s = state.consumer._config.max_poll_interval_ms / 1000
 
@@ -48,6 +50,7 @@ class Handover(RebalanceListener):
             timeout_s = min(state.settings.drain_timeout_s, self._max_poll_interval_s / 2)
             yield from self._wait_for_handlers(removed, timeout_s)
         state.count_abandoned(removed)
+        yield from self.transactions.flush([*self._trackers(), *removed])
         failure = yield from state.commit_now(removed)
         if failure is not None:
             log.warning("offsets of revoked partitions were not committed: %s", failure)
@@ -86,6 +89,7 @@ class Handover(RebalanceListener):
         state.begin_drain()
         self._queue.close(self._trackers(), all_work=True)
         polls = yield from self._drain(polls=error is None)
+        yield from self.transactions.flush(self._trackers())
         failure = yield from self._commit(polls=polls)
         self._seek_back()
         if failure is not None:

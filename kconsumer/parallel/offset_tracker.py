@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 from kconsumer._core.decode import ConsumerRecord
 from kconsumer.parallel.finished_offsets import MAX_METADATA_BYTES, encode, max_span, runs_fit
@@ -30,6 +30,7 @@ class OffsetTracker:
         "_epochs",
         "_restored",
         "closed",
+        "due",
         "end",
         "failures",
         "long_shards",
@@ -49,6 +50,7 @@ class OffsetTracker:
         self.long_shards: set[Hashable] = set()  # those in which the scheduler has found many records; see `crowded`
         self.failures: dict[int, int] = {}  # offset of an unfinished record -> failed attempts
         self.poisoned: dict[int, BaseException] = {}  # offset -> the error of its deserializer
+        self.due: dict[int, float] = {}  # offset of a record of a delay topic that is not ready yet -> when it is (ms)
         self._restored = list(restored)
         self._count = self._bytes = 0  # of all records that were taken
         self._epochs: deque[tuple[int, int | None]] = deque()  # (end offset, leader epoch) of what each poll returned
@@ -91,14 +93,16 @@ class OffsetTracker:
         """Mark a record as finished whose last attempt failed. Any thread may call this."""
         self.finish(offset)
 
-    def to_commit(self, limit: int = MAX_METADATA_BYTES) -> OffsetAndMetadata | None:
+    def to_commit(
+        self, limit: int = MAX_METADATA_BYTES, also_finished: Collection[int] = ()
+    ) -> OffsetAndMetadata | None:
         """Returns the lowest unfinished offset, with the finished ranges beyond it as metadata.
 
-        Returns None if nothing was taken.
+        The offsets `also_finished` count as finished. Returns None if nothing was taken.
         """
         if self.end < 0:
             return None
-        unfinished = self._still_unfinished()
+        unfinished = [item for item in self._still_unfinished() if item[0] not in also_finished]
         offset = unfinished[0][0] if unfinished else self.end
         metadata, _ = encode(offset, self._finished_beyond(unfinished), limit)
         while len(self._epochs) > 1 and self._epochs[0][0] < offset:
@@ -147,12 +151,12 @@ class OffsetTracker:
 
     def crowded(self, max_waiting: int, max_bytes: float) -> bool:
         """Returns True if more records wait than allowed: in a shard, for a retry, or by their size in all."""
-        waiting = len(self.unfinished) - len(self.shards) if self.shards else len(self.failures)
+        waiting = len(self.unfinished) - len(self.shards) if self.shards else len(self.failures) + len(self.due)
         if waiting * (RECORD_BYTES + self._bytes / max(1, self._count)) > max_bytes:
             return True
         lengths = {shard: len(self.shards.get(shard) or ()) for shard in self.long_shards}
         self.long_shards = {shard for shard, length in lengths.items() if length >= max_waiting}
-        return bool(self.long_shards) or len(self.failures) >= max_waiting
+        return bool(self.long_shards) or len(self.failures) + len(self.due) >= max_waiting
 
     def _still_unfinished(self) -> list[tuple[int, int]]:
         """Returns the offset and the number of each unfinished record, while other threads finish records.

@@ -11,7 +11,9 @@ from kconsumer.errors import RecordDeserializationError
 from kconsumer.parallel.finished_offsets import max_span
 from kconsumer.parallel.flows import Flow
 from kconsumer.parallel.offset_tracker import OffsetTracker
+from kconsumer.parallel.retry_topics import RetryTopics
 from kconsumer.parallel.run_state import RunState
+from kconsumer.parallel.transactions import Transactions
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
@@ -20,16 +22,19 @@ log = get_logger(__name__)
 MAX_POLL_S = 1.0
 ROOM_INTERVAL_S = 0.05  # how often a run polls while handlers are slow, so that it remains a member of its group
 MIN_INTERVAL_S = 0.001  # how often it checks at most whether a blocked partition has room again
+TRANSACTION_INTERVAL_S = 0.02  # how often a run with transactions checks whether there are records to hand over
 MIN_POLL_RECORDS, MAX_POLL_RECORDS = 100, 2000
 
 
 class PollLoop:
     """Takes records from the consumer while there is room, and starts commits."""
 
-    def __init__(self, state: RunState) -> None:
-        self._state = state
+    def __init__(self, state: RunState, transactions: Transactions) -> None:
+        self._state, self._transactions = state, transactions
         self._source, self._queue, self._trackers = state.source, state.queue, state.trackers
         self._settings = state.settings
+        on_failure = state.settings.on_failure
+        self._retry_topics = on_failure if isinstance(on_failure, RetryTopics) else None
         self._clock = state.clock
         self._poll_clock = state.consumer._clock  # that of a MockConsumer is virtual
         self._idle_limit_ms = state.consumer._config.consumer_timeout_ms
@@ -56,6 +61,7 @@ class PollLoop:
         elif self._queue.error is None:
             self._source.pause_all()
             yield from self._poll(0.0, more)
+        yield from self._transactions.run()
         if self._state.commit_due():
             self._state.update_metrics()
             self._state.start_commit()
@@ -102,6 +108,8 @@ class PollLoop:
         timeout_ms = max(ROOM_INTERVAL_S * 1000, self._state.next_commit - self._clock.now())
         if self._settings.handler_timeout_s is not None:
             timeout_ms = min(timeout_ms, max(ROOM_INTERVAL_S, self._settings.handler_timeout_s / 4) * 1000)
+        if self._transactions.enabled:
+            timeout_ms = min(timeout_ms, TRANSACTION_INTERVAL_S * 1000)
         if blocked:
             timeout_ms = min(timeout_ms, self._blocked_interval_s * 1000)
         if self._idle_limit_ms is not None:
@@ -167,6 +175,8 @@ class PollLoop:
             tracker = self._trackers[tp] = OffsetTracker(tp)
         remaining = tracker.take(batch, position.offset, position.leader_epoch)
         self._state.restored += len(batch) - len(remaining)
+        if self._retry_topics is not None:
+            remaining = self._retry_topics.admit(tracker, remaining)
         if remaining:
             self._queue.add(tracker, remaining, ordered_as)
 

@@ -13,6 +13,7 @@ from kconsumer.parallel.executors import create_executor
 from kconsumer.parallel.flows import Flow, run_flow
 from kconsumer.parallel.handover import Handover
 from kconsumer.parallel.poll_loop import PollLoop
+from kconsumer.parallel.retry_topics import RetryTopics
 from kconsumer.parallel.run_state import RunState
 from kconsumer.parallel.runs import registered
 from kconsumer.parallel.settings import Handler, RunOptions, Settings, Summary
@@ -33,9 +34,9 @@ class ProcessorBase:
         settings = Settings(**options)  # type: ignore[arg-type]  # `retry` may be None
         self._check(consumer)
         check_handler(handler, settings)
-        if isinstance(settings.on_failure, DeadLetters):
-            settings.on_failure.group_id = consumer._config.group_id or ""
         concurrency = self._create_concurrency()
+        if isinstance(settings.on_failure, DeadLetters):
+            settings.on_failure.prepare(consumer, settings.retry, concurrency.clock)
         self._state = self._create_state(consumer, settings, concurrency)
         self._executor = self._create_executor(settings, handler, concurrency)
         self._handover = self._create_handover()
@@ -112,8 +113,10 @@ class ProcessorBase:
     def _process(self) -> Flow[None]:
         """Poll until the run ends, and end it in order. Raises the error of the consumer that has ended it."""
         self._state.source.observe(self._handover)
+        if isinstance(self._state.settings.on_failure, RetryTopics):
+            self._state.source.subscribe(self._state.settings.on_failure.add_to)
         try:
-            yield from PollLoop(self._state).run()
+            yield from PollLoop(self._state, self._handover.transactions).run()
         except Exception as error:
             yield from self._handover.end(error)
             raise

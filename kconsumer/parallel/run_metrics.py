@@ -56,7 +56,10 @@ class RunMetrics:
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
             "records-in-flight": ("Records that were taken and are not finished", lambda: queue.in_flight),
             "records-runnable": ("Those of them that run or can run", lambda: queue.runnable),
-            "records-waiting-for-retry": ("Those of them that wait for another attempt", lambda: queue.delayed),
+            "records-waiting-for-retry": (
+                "Those of them that wait for another attempt, also in delay topics",
+                lambda: queue.delayed,
+            ),
             "records-waiting-for-order": (
                 "Those of them that wait behind an earlier record",
                 lambda: max(0, queue.in_flight - queue.runnable - queue.delayed),
@@ -97,7 +100,7 @@ class RunMetrics:
         found = {}
         for tp, tracker in list(self._trackers.items()):
             first = tracker.first_unfinished()
-            if first is None:
+            if first is None or first[0] in tracker.due:
                 continue
             offset, since, warn_at = self._oldest.get(tp, (-1, now, now))
             if offset != first[0]:

@@ -49,7 +49,7 @@ class Scheduler:
         self._shard_of = order if callable(order) else ORDERS[order]
         self._workers = workers
         self._max_waiting = max_waiting
-        self._delayed: list[tuple[float, int, Task]] = []  # a heap: when a retry is due, its number, the task
+        self._delayed: list[tuple[float, int, Task]] = []  # a heap: when it is due, its number, the task
         self._retries = 0
 
     def add(
@@ -62,19 +62,36 @@ class Scheduler:
 
         With `ordered_as`, each is in the shard of the record at the same index there.
         """
+        before = len(self.ready)
         if self._shard_of is None:
-            self.ready.extend([(tracker, None, record) for record in records])
-            self.runnable += len(records)
+            self._add_in_any_order(tracker, records)
         else:
-            before = len(self.ready)
             self._add_to_shards(tracker, records, list(map(self._shard_of, ordered_as or records)))
-            self.runnable += len(self.ready) - before
+        self.runnable += len(self.ready) - before
         self.in_flight += len(records)
+
+    def _add_in_any_order(self, tracker: OffsetTracker, records: Sequence[ConsumerRecord]) -> None:
+        tasks: list[Task] = [(tracker, None, record) for record in records]
+        if tracker.due:
+            for task in tasks:
+                self._make_ready(task)
+        else:
+            self.ready.extend(tasks)
+
+    def _make_ready(self, task: Task) -> bool:
+        """Add a task to the ready ones. Returns False if its record is not due yet: it is delayed."""
+        due = task[0].due.get(task[2].offset)
+        if due is None:
+            self.ready.append(task)
+        else:
+            self._add_delayed(task, due)
+        return due is None
 
     def _add_to_shards(
         self, tracker: OffsetTracker, records: Sequence[ConsumerRecord], keys: Sequence[Hashable]
     ) -> None:
-        shards, ready = tracker.shards, self.ready.append
+        shards = tracker.shards
+        ready: Callable[[Task], object] = self._make_ready if tracker.due else self.ready.append
         _check_hashable(keys)
         for shard, record in zip(keys, records, strict=True):
             if shard is None:  # without a key there is no order
@@ -105,20 +122,22 @@ class Scheduler:
         due = []
         while self._delayed and self._delayed[0][0] <= now:
             due.append(heapq.heappop(self._delayed)[2])
+        for tracker, _, record in due:
+            tracker.due.pop(record.offset, None)
         self.runnable += len(due)
         self.ready.extendleft(reversed(due))
 
     @property
     def delayed(self) -> int:
-        """The number of tasks that wait for a retry."""
+        """The number of tasks that wait for a retry, or are of a delay topic and not due."""
         return len(self._delayed)
 
     def delayed_tasks(self) -> list[Task]:
-        """Returns the tasks that wait for a retry."""
+        """Returns these tasks."""
         return [task for _, _, task in self._delayed]
 
     def next_due(self) -> float | None:
-        """Returns the time (ms) of the next retry, or None."""
+        """Returns the time (ms) at which the next of these tasks is due, or None."""
         return self._delayed[0][0] if self._delayed else None
 
     def delay(self, task: Task, due: float) -> None:
@@ -126,8 +145,11 @@ class Scheduler:
         if task[0].closed:
             self.drop(task)
             return
-        self._retries += 1
         self.runnable -= 1
+        self._add_delayed(task, due)
+
+    def _add_delayed(self, task: Task, due: float) -> None:
+        self._retries += 1
         heapq.heappush(self._delayed, (due, self._retries, task))
 
     def finish(self, task: Task | None) -> None:
@@ -144,7 +166,8 @@ class Scheduler:
             return
         waiting = tracker.shards[shard]
         if waiting:
-            self.ready.append((tracker, shard, waiting.popleft()))
+            if not self._make_ready((tracker, shard, waiting.popleft())):
+                self.runnable -= 1
         else:
             del tracker.shards[shard]
             self.runnable -= 1

@@ -55,13 +55,15 @@ class Retry:
                 raise ConfigError(f"Retry: {name} must be a tuple of exception classes, not {classes!r}")
             object.__setattr__(self, name, classes)
 
+    def retries(self, error: BaseException | None) -> bool:
+        """Returns True if the class of the error allows further attempts."""
+        return not isinstance(error, self.never) and (not self.on or isinstance(error, self.on))
+
     def delay_ms(
         self, failures: int, error: BaseException | None = None, record: ConsumerRecord | None = None
     ) -> float | None:
         """Returns the wait (ms) after this number of failed attempts, or None if there is no further attempt."""
-        if failures >= self.attempts or isinstance(error, self.never):
-            return None
-        if self.on and not isinstance(error, self.on):
+        if failures >= self.attempts or not self.retries(error):
             return None
         if callable(self.backoff_s):
             arguments = (failures, error, record)[: positional_arguments(self.backoff_s, 3)]

@@ -14,14 +14,21 @@ from typing import Any, TypeVar
 from kconsumer._common.clock import Timer
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer.deserializers import adapt_any
-from kconsumer.errors import ConcurrentAccessError, KafkaError, RecordDeserializationError, StateError, WakeupError
+from kconsumer.errors import (
+    ConcurrentAccessError,
+    ConfigError,
+    KafkaError,
+    RecordDeserializationError,
+    StateError,
+    WakeupError,
+)
 from kconsumer.listener import RebalanceListener
 from kconsumer.parallel.commits import Offsets
 from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.finished_offsets import Ranges, decode
 from kconsumer.parallel.flows import Flow, run_flow
 from kconsumer.records import ConsumerRecords
-from kconsumer.types import OffsetAndMetadata, TopicPartition
+from kconsumer.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 log = get_logger(__name__)
 
@@ -39,6 +46,7 @@ class Source:
         self._paused: set[TopicPartition] = set()  # by this run; what the application has paused stays paused
         self._blocked: set[TopicPartition] = set()  # those of them that stay paused when there is room again
         self._all_paused = False
+        self._subscribed: frozenset[str] = frozenset()  # what the application has subscribed to, if this run reads more
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -79,6 +87,23 @@ class Source:
             return (yield partial(function, error.topic_partition.topic, error.headers, data))
         except Exception:  # user code; it has accepted these bytes before
             return data
+
+    def subscribe(self, add_to: Callable[[frozenset[str]], frozenset[str]]) -> None:
+        """Subscribe to what `add_to` returns for the present topics, until `end`. Raises ConfigError without names."""
+        consumer = self._consumer
+        if consumer._engine.components.subscription.kind.value != "topics":
+            raise ConfigError("RetryTopics needs a consumer that is subscribed to topics by their names")
+        self._subscribed = consumer.subscription()
+        self._change_subscription(add_to(self._subscribed))
+
+    def _change_subscription(self, topics: frozenset[str]) -> None:
+        listener = self._consumer._engine.callbacks.listener
+        self._call(lambda: self._consumer.subscribe(topics, listener=listener))
+
+    def group_metadata(self) -> GroupMetadata:
+        """Returns the present membership in the group."""
+        found: GroupMetadata = self._call(self._consumer.group_metadata)
+        return found
 
     def seek(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         """Set positions. Partitions that are no longer assigned are left out."""
@@ -158,6 +183,8 @@ class Source:
         self._blocked = set()
         with suppress(StateError):  # a callback has closed the consumer
             self._resume(set(self._paused))
+            if self._subscribed:
+                self._change_subscription(self._subscribed)
         self._consumer._forget_wakeup()
 
     def _call(self, method: Callable[[], T]) -> T:

@@ -110,7 +110,7 @@ class ThreadExecutor:
             if tracker.failures:
                 tracker.failures.pop(offset, None)
             tracker.finish(offset)
-            waiting = None if shard is None or count == worker.limit else tracker.shards.get(shard)
+            waiting = None if shard is None or count == worker.limit or tracker.due else tracker.shards.get(shard)
             if not waiting or self._queue.gate.paused:
                 break
             try:

@@ -17,6 +17,7 @@ from kconsumer.parallel.batch_scheduler import ALONE, BatchScheduler, Failure, G
 from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.gate import Gate
 from kconsumer.parallel.offset_tracker import OffsetTracker
+from kconsumer.parallel.producers import Message
 from kconsumer.parallel.scheduler import Scheduler, Task
 from kconsumer.parallel.settings import Settings
 
@@ -105,6 +106,8 @@ class WorkQueue:
         self.on_ready: Callable[[], None] | None = None  # notifies an executor whose workers do not wait in `exchange`
         self.on_expired: Callable[[Worker, Task], None] | None = None  # replaces a worker whose handler takes too long
         self.gate = Gate(settings)
+        # Records whose last attempt failed, and what a transaction must contain before they are finished.
+        self.handed_over: deque[tuple[OffsetTracker, int, Message]] = deque()
         self._settings = settings
         self._scheduler = (
             Scheduler(settings.order, settings.workers, settings.max_waiting)
@@ -126,7 +129,7 @@ class WorkQueue:
     @property
     def in_flight(self) -> int:
         """The number of records that are neither finished nor dropped."""
-        return self._scheduler.in_flight
+        return self._scheduler.in_flight + len(self.handed_over)
 
     def add(
         self,
@@ -138,13 +141,18 @@ class WorkQueue:
         with self._lock:
             self._scheduler.add(tracker, records, ordered_as)
             self._notify_workers()
+            if tracker.due:  # a worker that waits must wait until then
+                self._work.notify()
         if self.on_ready is not None:
             self.on_ready()
 
     @property
     def runnable(self) -> int:
-        """The number of records that handlers process, or could process if there were more workers."""
-        return self._scheduler.runnable
+        """The number of records that handlers process, or could process if there were more workers.
+
+        Those that wait for a transaction count, too.
+        """
+        return self._scheduler.runnable + len(self.handed_over)
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until a condition is true, which depends on what workers finish.
@@ -356,9 +364,12 @@ class WorkQueue:
                 self.retries += 1
         self._scheduler.put_back([task for task, _ in failure.rest])
 
-    def give_up(self, task: Task, error: BaseException | None, followers: int = 0) -> None:
+    def give_up(
+        self, task: Task, error: BaseException | None, followers: int = 0, message: Message | None = None
+    ) -> None:
         """End a task whose last attempt failed. Without an `error`, the record counts as finished.
 
+        With a `message`, it does when a transaction contains this. The next records of its shard do not wait for that.
         With one, it and its `followers` in a batch stay unfinished, and the error ends the run.
         """
         tracker, _, record = task
@@ -369,9 +380,11 @@ class WorkQueue:
             tracker.failures.pop(record.offset, None)
             tracker.poisoned.pop(record.offset, None)
             if error is None:
-                tracker.skip(record.offset)
+                if message is None:
+                    self.skip(tracker, record.offset)
+                else:
+                    self.handed_over.append((tracker, record.offset, message))
                 self._scheduler.finish(None if followers else task)
-                self.failed += 1
                 self._notify_workers()
                 return
             self._scheduler.drop(task, followers)
@@ -380,6 +393,11 @@ class WorkQueue:
             self.stopping = True
             self._room.notify_all()
         self._on_error()
+
+    def skip(self, tracker: OffsetTracker, offset: int) -> None:
+        """Count a record as finished whose last attempt failed."""
+        tracker.skip(offset)
+        self.failed += 1
 
     def next_due(self) -> float | None:
         """Returns the time (ms) at which a record may be started that may not be started now, or None."""

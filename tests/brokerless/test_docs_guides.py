@@ -36,9 +36,10 @@ PROGRAMS = [block for block in GUIDES if block.language == "python" and block.ru
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    """A cluster like that of `kconsumer fake-cluster --topic orders --records 12`."""
+    """A cluster like that of `kconsumer fake-cluster --topic orders --records 12`, with the topics of `RetryTopics`."""
     with FakeCluster() as cluster:
-        cluster.create_topic("orders")
+        for topic in ("orders", "orders-retry-100", "orders-retry-1000", "orders.dead"):
+            cluster.create_topic(topic)
         cluster.produce(
             "orders", [(f"key-{n}", json.dumps({"number": n, "text": f"record {n}"})) for n in range(RECORDS)]
         )

@@ -49,6 +49,8 @@ REAL_BROKER_TWINS: dict[str, str] = {
     "test_range_log_changes.py::test_a_compacted_partition": COMPACTION,
     "test_ranges.py": SEGMENTS,
     "test_parallel_sources.py": SHARES,
+    "test_retry_topics.py::test_a_killed_member_loses_no_record[aiokafka-transactions]": PRODUCERS,
+    "test_retry_topics.py::test_a_killed_member_loses_no_record[confluent-transactions]": PRODUCERS,
     "test_share_consumer.py::test_a_lock_that_times_out": SHARES,
     "test_share_consumer.py::test_implicit_mode": SHARES,
     "test_share_consumer.py::test_no_partition_waits_for_the_end_of_others": SHARES,

@@ -122,3 +122,16 @@ class Recorder(RebalanceListener):
     def count(self, kind: str) -> int:
         """Returns how often callbacks of one kind ran."""
         return self.kinds.count(kind)
+
+
+def read_committed(servers: str, topic: str) -> list[ConsumerRecord]:
+    """Returns the records of a topic that are not of aborted transactions."""
+    found: list[ConsumerRecord] = []
+    with Consumer(bootstrap_servers=servers, isolation_level="read_committed") as consumer:
+        partitions = [TopicPartition(topic, info.partition) for info in consumer.partitions_for(topic)]
+        ends = consumer.end_offsets(partitions)
+        consumer.assign(partitions)
+        consumer.seek_to_beginning()
+        while any(consumer.position(tp) < end for tp, end in ends.items()):
+            found += consumer.poll(0.5)
+    return found

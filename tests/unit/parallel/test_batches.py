@@ -48,6 +48,7 @@ class World:
         self.clock = StandingClock()
         self.finished: dict[object, list[int]] = defaultdict(list)  # shard -> offsets in the order of their ends
         self.failures: Counter[tuple[int, int]] = Counter()
+        self.due: dict[tuple[int, int], float] = {}  # (partition, offset) of the records of a delay topic
         self.named = False  # the handler has said which records have failed
         settings = Settings(
             workers=workers,
@@ -69,12 +70,15 @@ class World:
         return record.partition if self.order == "partition" else (record.partition, record.key)
 
     def produce(self) -> None:
-        """Add records to a partition. A deserializer has refused the last one."""
+        """Add records to a partition. A deserializer has refused the last one. Partition 0 is of a delay topic."""
         at = self.rng.randrange(PARTITIONS)
         to = self.trackers[at]
         first = max(0, to.end) + self.rng.randrange(3)
         batch = [ConsumerRecord("t", at, first + n, key=self.rng.choice(["a", "b", None])) for n in range(9)]
         to.poisoned[batch[-1].offset] = ValueError("not JSON")
+        if at == 0:
+            to.due.update((record.offset, self.clock.now_ms + self.rng.expovariate(0.02)) for record in batch)
+            self.due.update(((at, offset), due) for offset, due in to.due.items())
         self.queue.add(to, to.take(batch, first + 9, 0))
 
     def revoke(self) -> None:
@@ -108,6 +112,7 @@ class World:
         records = [task[2] for task in worker.started]
         assert set() == others & {self.shard(record) for record in records}
         assert len(records) <= MAX_RECORDS
+        assert all(self.due.get((record.partition, record.offset), 0) <= self.clock.now_ms for record in records)
         offsets: dict[object, list[int]] = defaultdict(list)
         for record in records:
             offsets[self.shard(record)].append(record.offset)
@@ -159,7 +164,7 @@ def test_every_record_finishes_once_and_in_order(order: str, seed: int, workers:
         world.work()
     assert (0, 0, 0) == (world.queue.in_flight, world.queue.runnable, world.queue.delayed)
     assert {} == {shard: ended for shard, ended in world.finished.items() if ended != sorted(set(ended))}
-    assert [True] * PARTITIONS == [not (to.unfinished or to.shards or to.failures) for to in world.trackers]
+    assert [True] * PARTITIONS == [not (to.unfinished or to.shards or to.failures or to.due) for to in world.trackers]
 
 
 def scheduler_of(order: str, records: list[ConsumerRecord], **settings: Any) -> BatchScheduler:

@@ -90,6 +90,22 @@ def test_a_retry_delays_only_its_shard() -> None:
     assert [1] == offsets(scheduler.take(64, 100.0))
 
 
+def test_records_of_a_delay_topic_start_when_they_are_due() -> None:
+    """Only their shards wait. A record whose turn comes later than it is due starts at once."""
+    for order, expected in (("none", [[2], [1, 0], []]), ("key", [[2], [0], [1]]), ("partition", [[], [0], [1]])):
+        scheduler, delayed = Scheduler(order, workers=1), tracker()
+        delayed.due = {0: 100.0, 1: 50.0}
+        add(scheduler, delayed, [record(0, 0, "a"), record(0, 1, "a"), record(0, 2, "b")])
+        assert {"none": 2, "key": 1, "partition": 1}[order] == scheduler.delayed
+        assert len(expected[0]) == scheduler.runnable
+        for now, started in zip((49.0, 100.0, 100.0), expected, strict=True):
+            tasks = scheduler.take(64, now)
+            assert started == offsets(tasks)
+            for task in tasks:
+                scheduler.finish(task)
+        assert {} == delayed.due
+
+
 def test_a_closed_partition_starts_nothing() -> None:
     """Ready, waiting and delayed records of a closed partition are dropped; one that runs may still finish."""
     scheduler = Scheduler("key", workers=1)
@@ -116,6 +132,7 @@ class World:
         self.trackers = [tracker(partition) for partition in range(3)]
         self.now = 0.0
         self.running: list[tuple[float, Task]] = []  # (end, task)
+        self.due: dict[int, float] = {}  # offset of the records of partition 0, which is of a delay topic
         self.free = workers
         self.finished: dict[object, list[int]] = defaultdict(list)  # shard -> offsets in the order of their ends
 
@@ -131,12 +148,16 @@ class World:
         first = max(0, to.end) + self.rng.randrange(3)
         keys = ["a", "b", "c", None]
         partition = to.topic_partition.partition
+        if partition == 0:
+            to.due.update((first + n, self.now + self.rng.expovariate(0.02)) for n in range(1, 8))
+            self.due.update(to.due)
         add(self.scheduler, to, [record(partition, first + n, self.rng.choice(keys)) for n in range(1, 8)])
 
     def work(self) -> None:
         """Give tasks to free workers, and let the next one end."""
         while self.free and (tasks := self.scheduler.take(1, self.now)):
             self.free -= 1
+            assert all(task[2].partition or self.due[task[2].offset] <= self.now for task in tasks)
             self.running += [(self.now + self.rng.expovariate(0.1), task) for task in tasks]
         shards = [self.shard(task[2]) for _, task in self.running]
         assert len(shards) == len(set(shards))
@@ -171,4 +192,4 @@ def test_every_record_finishes_once_and_in_order(order: str, seed: int, workers:
         world.work()
     assert 0 == world.scheduler.in_flight
     assert {} == {shard: ended for shard, ended in world.finished.items() if ended != sorted(set(ended))}
-    assert [True] * 3 == [not to.unfinished and not to.shards for to in world.trackers]
+    assert [True] * 3 == [not (to.unfinished or to.shards or to.due) for to in world.trackers]
