@@ -17,7 +17,17 @@ from typing import Any, NamedTuple
 
 from kconsumer.errors import ConfigError
 
-__all__ = ["MISSING", "AvroField", "AvroSchema", "as_float", "parse", "plain", "plain_default", "with_aliases"]
+__all__ = [
+    "MISSING",
+    "AvroField",
+    "AvroSchema",
+    "as_float",
+    "parse",
+    "plain",
+    "plain_default",
+    "with_aliases",
+    "with_valid_defaults",
+]
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED = {"record": "record", "error": "record", "enum": "enum", "fixed": "fixed"}
@@ -258,6 +268,18 @@ def with_aliases(writer: AvroSchema, reader: AvroSchema) -> AvroSchema:
 # --- defaults --------------------------------------------------------------------------------------------------------
 
 BITS = {"int": 32, "long": 64}
+
+
+def with_valid_defaults(schema: AvroSchema) -> AvroSchema:
+    """Returns a reader's schema. Raises ConfigError if a default does not fit its type.
+
+    A writer's schema is not checked: its defaults are not used, and old registries contain wrong ones.
+    """
+    for part in schema.walk():
+        for given in part.fields:
+            if given.default is not MISSING and not _fits(given.schema, given.default):
+                raise ConfigError(f"not an Avro schema: field {given.name}: {_no_default(given.schema, given.default)}")
+    return schema
 
 
 def plain_default(schema: AvroSchema, given: Any) -> Any:

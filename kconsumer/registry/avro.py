@@ -55,6 +55,16 @@ def _time(microseconds: int) -> datetime.time:
     return datetime.time(seconds // 3600, seconds // 60 % 60, seconds % 60, rest)
 
 
+def _uuid(given: bytes | str) -> uuid.UUID:
+    if isinstance(given, bytes):
+        return uuid.UUID(bytes=given)
+    parts = given.split("-")
+    if len(parts) != 5:  # Python also accepts text without hyphens, in braces, and after urn:uuid:
+        raise ValueError(f"{given!r} is not a UUID")
+    sizes = (8, 4, 4, 4, 12)
+    return uuid.UUID("".join(f"{int(part, 16):0{size}x}" for part, size in zip(parts, sizes, strict=True)))
+
+
 LOGICAL_TYPES: dict[str, Callable[[Any], Any]] = {
     "date": lambda days: datetime.date.fromordinal(FIRST_DAY + days),
     "time-millis": lambda number: _time(number * 1000),
@@ -63,7 +73,7 @@ LOGICAL_TYPES: dict[str, Callable[[Any], Any]] = {
     "timestamp-micros": lambda number: EPOCH_UTC + datetime.timedelta(microseconds=number),
     "local-timestamp-millis": lambda number: EPOCH + datetime.timedelta(milliseconds=number),
     "local-timestamp-micros": lambda number: EPOCH + datetime.timedelta(microseconds=number),
-    "uuid": lambda given: uuid.UUID(bytes=given) if isinstance(given, bytes) else uuid.UUID(given),
+    "uuid": _uuid,
 }
 
 

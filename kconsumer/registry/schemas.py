@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kconsumer._common.clock import Clock
-from kconsumer.formats.avro_schemas import AvroSchema, parse
+from kconsumer.formats.avro_schemas import AvroSchema, parse, with_valid_defaults
 from kconsumer.formats.framing import SchemaId, UnknownSchemaError, id_hint
 from kconsumer.registry.clients import client_of, resolved
 
@@ -134,7 +134,7 @@ class Schemas:
         `schema` is JSON text, parsed JSON, or a `Schema` of confluent-kafka.
         """
         if isinstance(schema, (str, dict, list)):
-            return parse(schema)
+            return with_valid_defaults(parse(schema))
         kind = schema.schema_type or "AVRO"
         if kind != "AVRO":
             raise UnknownSchemaError(f"the schema in the registry is of the type {kind}, not Avro")

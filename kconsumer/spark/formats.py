@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kconsumer.errors import ConfigError
 from kconsumer.formats import avro_columns, json_columns, protobuf_columns
-from kconsumer.formats.avro_schemas import parse
+from kconsumer.formats.avro_schemas import parse, with_valid_defaults
 from kconsumer.formats.column_types import SparkType, parse_type
 from kconsumer.formats.decoders import Check, ConfluentDecoder, Decoder, TextDecoder
 from kconsumer.registry import Schemas
@@ -78,7 +78,7 @@ def _avro(given: ValueFormat) -> Decoder:
 
 
 def _read_avro(schema: str, message: str) -> tuple[SparkType, str]:
-    return avro_columns.type_of(parse(schema)), schema
+    return avro_columns.type_of(with_valid_defaults(parse(schema))), schema
 
 
 def _read_protobuf(schema: str, message: str) -> tuple[SparkType, str]:

@@ -139,3 +139,29 @@ def test_defaults_are_new_objects() -> None:
     first, second = itertools.islice(objects(Case(writer, reader, [b"", b""])), 2)
     first["a"].append(2)
     assert {"a": [1]} == second
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("123e4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000"),
+        ("1-2-3-4-5", "00000001-0002-0003-0004-000000000005"),
+        ("123e4567e89b12d3a456426614174000", None),
+        ("{123e4567-e89b-12d3-a456-426614174000}", None),
+    ],
+)
+def test_text_that_is_a_uuid(text: str, expected: str | None) -> None:
+    """Text is a UUID if it is one for Java."""
+    data = bytes([2 * len(text)]) + text.encode()
+    (found,) = objects(Case('"string"', '{"type": "string", "logicalType": "uuid"}', [data]))
+    assert expected == (None if isinstance(found, Exception) else str(found))
+
+
+@pytest.mark.parametrize("kind", ['"int"', '["null", "int"]', '{"type": "array", "items": "int"}'])
+def test_a_wrong_default_of_a_writer_does_not_matter(kind: str) -> None:
+    """A default that does not fit its type is refused in a reader's schema, and ignored in a writer's."""
+    text = f'{{"type": "record", "name": "r", "fields": [{{"name": "a", "type": {kind}, "default": "x"}}]}}'
+    reader = text.replace(', "default": "x"', "")
+    assert not isinstance(objects(Case(text, reader, [b"\0"]))[0], Exception)
+    with pytest.raises(ConfigError, match='field a: the default "x" does not fit its type'):
+        AvroDeserializer(OneSchema(text), text)
