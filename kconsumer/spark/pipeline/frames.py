@@ -15,10 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812  as everyone writes it
 from pyspark.sql.types import AtomicType, StructField, StructType
 
 from kconsumer.errors import ConfigError
-from kconsumer.formats.column_types import parse_type
+from kconsumer.spark import options
 from kconsumer.spark.pipeline.settings import (
     DELETED,
     EVENT_TIME,
+    HEADERS,
     INTERNAL,
     METADATA,
     Aggregate,
@@ -28,7 +29,7 @@ from kconsumer.spark.pipeline.settings import (
     comparable,
     quoted,
 )
-from kconsumer.spark.schema import VALUE_BYTES, VALUE_ERROR
+from kconsumer.spark.schema import TYPES, VALUE_BYTES, VALUE_ERROR, default_projection
 
 __all__ = ["counts", "dead_letters", "decoded", "partitioned", "read", "valid", "windows", "with_columns"]
 
@@ -46,21 +47,29 @@ def read(spark: Any, config: PipelineConfig, *, commit: bool, undecoded: bool = 
     Without `commit`, the stream ignores the source option commitGroupId. Without `undecoded`, it may lack the values
     before they are decoded, which only dead letters contain.
     """
-    reader = with_columns(spark.readStream.format("kconsumer"), config.decode, undecoded=undecoded)
+    reader = with_columns(spark.readStream.format("kconsumer"), config, undecoded=undecoded)
     for name, value in config.source.items():
         if commit or name.lower() != "commitgroupid":
             reader = reader.option(name, value)
     return reader.load()
 
 
-def with_columns(reader: Any, decode: Decode, *, undecoded: bool = True) -> Any:
-    """Returns a reader of the source with the columns that `decoded` needs. `undecoded`: as for `read`."""
-    if not decode.in_source:
-        return reader.schema(RECORD)
-    assert decode.schema is not None
-    value = f"value {parse_type(decode.schema).ddl}, {VALUE_ERROR} string"
-    reader = reader.schema(RECORD.replace("value binary", f"{value}, {VALUE_BYTES} binary" if undecoded else value))
-    return reader.option("valueFormat", "json").option("valueSchema", decode.schema)
+def with_columns(reader: Any, config: PipelineConfig, *, undecoded: bool = True) -> Any:
+    """Returns a reader of the source with the columns that `decoded` needs. `undecoded`: as for `read`.
+
+    Raises ConfigError for a schema that cannot be used, or that the registry does not have.
+    """
+    record, given = RECORD, config.decode.source_options
+    if config.decode.headers:
+        record += f", headers {TYPES['headers']}"
+    if not config.decode.in_source:
+        return reader.schema(record)
+    kind = default_projection(options.parse({**config.source, **given}, "any")).value.type
+    if kind.kind != "struct":
+        raise ConfigError(f"the values are {kind.ddl}, and a pipeline needs records with fields")
+    value = f"value {kind.ddl}, {VALUE_ERROR} string"
+    reader = reader.schema(record.replace("value binary", f"{value}, {VALUE_BYTES} binary" if undecoded else value, 1))
+    return reader.options(**given)
 
 
 def decoded(records: Any, decode: Decode, key: Sequence[str] = ()) -> Any:
@@ -76,11 +85,14 @@ def decoded(records: Any, decode: Decode, key: Sequence[str] = ()) -> Any:
     Raises ConfigError if the schema or an expression in the section `decode` is wrong.
     """
     metadata = [F.col(name.removeprefix("kafka_")).alias(name) for name in METADATA]
+    metadata += [_header(header).alias(name) for name, header in decode.headers.items()]
     if decode.in_source:
         frame = _decoded_fields(records, decode, metadata)
     else:
         frame = records.select(F.struct(*records.columns).alias(_RECORD), *metadata)
         text = F.col(f"{_RECORD}.value")
+        if decode.format == "raw":
+            _check_names(records.sparkSession, ["value"], decode)
         frame = _fields(frame, decode) if decode.format == "json" else frame.withColumn("value", text)
     try:
         frame = frame.withColumn(EVENT_TIME, F.expr(decode.event_time))
@@ -98,6 +110,14 @@ def decoded(records: Any, decode: Decode, key: Sequence[str] = ()) -> Any:
     return checked.drop(_JSON, _ERROR, _NO_VALUE)
 
 
+def _header(name: str) -> Any:
+    """Returns the last value of a header as text, or all headers if the name is empty."""
+    headers = F.col("headers")
+    if not name:
+        return headers
+    return F.try_element_at(F.filter(headers, lambda each: each["key"] == name), F.lit(-1))["value"].cast("string")
+
+
 def _decoded_fields(records: Any, decode: Decode, metadata: list[Any]) -> Any:
     """Returns the fields that the source has decoded as columns, with _RECORD and the metadata.
 
@@ -107,7 +127,7 @@ def _decoded_fields(records: Any, decode: Decode, metadata: list[Any]) -> Any:
     """
     names = records.schema["value"].dataType.fieldNames()
     _check_names(records.sparkSession, names, decode)
-    undecoded = {name: VALUE_BYTES if name == "value" else name for name in RECORD_NAMES}
+    undecoded = {name: VALUE_BYTES if name == "value" else name for name in (*RECORD_NAMES, "headers")}
     columns = (F.col(found).alias(name) for name, found in undecoded.items() if found in records.columns)
     error = F.col(VALUE_ERROR)
     no_value = F.col("value").isNull() & error.isNull()  # a value that cannot be decoded is null, too
@@ -138,8 +158,8 @@ def _check_names(spark: Any, names: list[str], decode: Decode) -> None:
     required field is not in the schema.
     """
     fold = comparable(spark)
-    seen = dict.fromkeys(map(fold, (*METADATA, EVENT_TIME)))
-    for name in names:
+    seen = dict.fromkeys(map(fold, (*METADATA, HEADERS, EVENT_TIME)))
+    for name in (*names, *(name for name in decode.headers if name != HEADERS)):
         if fold(name) in seen or fold(name).startswith(INTERNAL):
             other = seen.get(fold(name))
             why = f"for Spark the same name as {other!r}" if other else "reserved for the pipeline"

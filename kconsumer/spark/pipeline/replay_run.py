@@ -122,7 +122,7 @@ def _place(config: PipelineConfig, begins: Offsets) -> list[str]:
 
 def _records(spark: Any, config: PipelineConfig, begins: Offsets, ends: Offsets) -> Any:
     """Returns a DataFrame of the records in a range of each partition."""
-    reader = frames.with_columns(spark.read.format("kconsumer"), config.decode)
+    reader = frames.with_columns(spark.read.format("kconsumer"), config)
     for name, value in config.source.items():
         if not name.lower().startswith(REPLACED):
             reader = reader.option(name, value)

@@ -37,6 +37,7 @@ from kconsumer.spark.pipeline.replay_run import Replayed, replay_in
 from kconsumer.spark.pipeline.reporting import Reporter
 from kconsumer.spark.pipeline.schema_changes import adapt, find_changes
 from kconsumer.spark.pipeline.settings import EVENT_TIME, PipelineConfig, Sink
+from kconsumer.spark.pipeline.start_attempts import until_started
 from kconsumer.spark.pipeline.status_report import find_status
 
 __all__ = ["Outcome", "PipelineError", "dry_run", "replay", "run", "status"]
@@ -313,22 +314,31 @@ def run(
         stack.enter_context(_stop_signals(stop))
         spark = stack.enter_context(_session(config, given))
         stack.enter_context(_stop_signals(stop))
-        findings = checks.before_start(config, spark)
-        _report_findings(findings)
         metrics = stack.enter_context(exported_metrics(config.run, metrics_reporters, clock))
         reporter = Reporter(_write, config.run.progress_log, clock, metrics.record)
-        streams = plans(spark, config)
-        adapt(spark, config, outputs(config, streams))
-        files = sinks.Folder(spark, config.run.checkpoint)
-        queries = {name: QueryId(f"{config.run.name} {name}", query_progress(files, name)) for name in streams}
-        rows = queries["rows"].name
-        listener = Listener({query.name: reporter for query in queries.values()}, _lag(config), rows)
-        spark.streams.addListener(listener)
-        try:
-            with _noted(spark, config, stop):
-                return _run(spark, config, reporter, streams, queries, stop, findings)
-        finally:
-            spark.streams.removeListener(listener)
+        done = until_started(
+            lambda: _attempt(spark, config, reporter, stop), lambda: any(reporter.done.values()),
+            config.run.start_timeout, clock.now, stop.wait, _write,
+        )  # fmt: skip
+        return done or Outcome(0, 0, 0, stopped=True)
+
+
+def _attempt(spark: Any, config: PipelineConfig, reporter: Reporter, stop: threading.Event) -> Outcome:
+    """Check everything and start the queries. Returns when they have ended."""
+    findings = checks.before_start(config, spark)
+    _report_findings(findings)
+    streams = plans(spark, config)
+    adapt(spark, config, outputs(config, streams))
+    files = sinks.Folder(spark, config.run.checkpoint)
+    queries = {name: QueryId(f"{config.run.name} {name}", query_progress(files, name)) for name in streams}
+    rows = queries["rows"].name
+    listener = Listener({query.name: reporter for query in queries.values()}, _lag(config), rows)
+    spark.streams.addListener(listener)
+    try:
+        with _noted(spark, config, stop):
+            return _run(spark, config, reporter, streams, queries, stop, findings)
+    finally:
+        spark.streams.removeListener(listener)
 
 
 @contextlib.contextmanager

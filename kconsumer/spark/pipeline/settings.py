@@ -42,6 +42,8 @@ EVENT_TIME = "event_time"
 INTERNAL = "_kconsumer_"  # the beginning of the names of columns that are not written; a field cannot have it either
 DELETED = f"{INTERNAL}deleted"  # 1 for rows that an upsert deletes, 0 for those that it writes
 DERIVED = ("date", "hour")
+HEADERS = "kafka_headers"  # the column of all headers
+BINARY = ("avro", "protobuf")  # formats that only the source decodes
 # Options of the source that users cannot set, because the pipeline decides which columns it reads, and how.
 RESERVED_SOURCE_OPTIONS = ("columns", "valueformat", "valueschema", "headers", "includeheaders")
 RECORDS_PER_TRIGGER = 1_000_000  # the default of maxOffsetsPerTrigger
@@ -59,11 +61,21 @@ class Decode:
     metadata: tuple[str, ...]  # the columns of METADATA that valid rows contain
     on_invalid: str
     parser: str = "spark"  # of JSON
+    message: str | None = None  # the full name of the message, for protobuf
+    registry: Text = field(default_factory=dict)  # options of the client of a schema registry
+    headers: Text = field(default_factory=dict)  # name of a column -> name of a header; "" for all headers
 
     @property
     def in_source(self) -> bool:
         """True if the source decodes the values, and not Spark."""
-        return self.format == "json" and self.parser == "kconsumer"
+        return self.format in BINARY or (self.format == "json" and self.parser == "kconsumer")
+
+    @property
+    def source_options(self) -> Text:
+        """The options of the source with which it decodes the values."""
+        given = {"valueFormat": self.format, "valueSchema": self.schema, "valueMessage": self.message}
+        given |= {"valueRegistry" + (f".{name}" if name != "url" else ""): text for name, text in self.registry.items()}
+        return {name: text for name, text in given.items() if text is not None}
 
 
 @dataclass(frozen=True)
@@ -117,6 +129,7 @@ class Run:
     trigger: str  # AVAILABLE_NOW or an interval
     progress_log: str | None
     stop_timeout: int  # seconds
+    start_timeout: int = 60  # seconds
     prometheus: str | None = None  # host:port
     prometheus_file: str | None = None
     opentelemetry: bool = False
@@ -257,7 +270,7 @@ def _schema(key: str, value: Any) -> str:
     if not fields:
         raise ConfigError(f"{key} has no fields")
     for name in fields:
-        if name in (*METADATA, EVENT_TIME, *DERIVED):
+        if name in (*METADATA, HEADERS, EVENT_TIME, *DERIVED):
             raise ConfigError(f"{key} has a field {name!r}, which is reserved for the pipeline; omit it")
     return ", ".join(f"{quoted(name)} {kind}" for name, kind in fields.items())
 
@@ -273,13 +286,27 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def _registry(key: str, value: Any) -> dict[str, str]:
+    return {"url": _text(key, value)} if isinstance(value, str) else _table(key, value)
+
+
+def _headers(key: str, value: Any) -> dict[str, str]:
+    return ({HEADERS: ""} if value else {}) if isinstance(value, bool) else _table(key, value)
+
+
 # fmt: off
 KEYS = (
-    Key("decode", "format", _one_of("json", "raw"), "json",
-        "Format of the values; `raw` keeps their bytes in a column `value`.", "json, raw"),
+    Key("decode", "format", _one_of("json", "raw", *BINARY), "json",
+        "Format of the values; `raw` keeps their bytes in a column `value`.", "json, raw, avro, protobuf"),
     Key("decode", "schema", _schema, None,
-        "Fields of the JSON object and their Spark types, as a table `[decode.schema]` or as DDL.",
+        "Fields of the JSON object and their Spark types, as a table `[decode.schema]` or as DDL. For avro and "
+        "protobuf the [`valueSchema`](spark.md#options) of the source, or nothing: the latest one in the registry.",
         "name = type"),
+    Key("decode", "message", _text, None, "Full name of the message (protobuf).", "a name"),
+    Key("decode", "registry", _registry, {}, "Address of a schema registry, or a table of `url` and other options of "
+        "its client; a secret may be `env:NAME` or `file:PATH`.", "a URL, name = text"),
+    Key("decode", "headers", _headers, {}, "`true` keeps the headers in a column `kafka_headers`; a table keeps the "
+        "last value of a header as text in a column.", "true, column = header"),
     Key("decode", "parser", _one_of("spark", "kconsumer"), "spark",
         "Parser of the JSON objects: Spark's `from_json`, or the [decoder of the source](spark.md#json), with which a "
         "pipeline takes about half the processor time, and which accepts fewer forms.", "spark, kconsumer"),
@@ -329,6 +356,8 @@ KEYS = (
     Key("run", "trigger", _trigger, AVAILABLE_NOW,
         "Read everything available and end, or run a micro-batch at this interval.", "available_now, a time"),
     Key("run", "progress_log", _text, None, "File to which a JSON object is appended for each micro-batch.", "a path"),
+    Key("run", "start_timeout", _at_least(0), 60, "Seconds after the first failure for which a start is tried again, "
+        "if it fails for a reason that may pass: a broker, registry or database that cannot be reached.", "a number"),
     Key("run", "stop_timeout", _at_least(0), 30,
         "Seconds that a running micro-batch has to finish when the pipeline is stopped.", "a number"),
     Key("run", "prometheus", _address, None,
@@ -498,7 +527,11 @@ def _check_together(config: PipelineConfig) -> None:
         raise ConfigError("decode.schema is missing: decode.format = 'json' needs the fields and their types")
     if decode.format == "raw" and (decode.schema or decode.required):
         raise ConfigError("decode.schema and decode.required need decode.format = 'json'")
-    if decode.in_source:
+    if decode.format in BINARY and decode.schema is None and not decode.registry:
+        raise ConfigError(f"decode.schema is missing: decode.format = {decode.format!r} needs it, or decode.registry")
+    if (decode.registry or decode.message) and not decode.in_source:
+        raise ConfigError("decode.registry and decode.message need decode.format = 'avro' or 'protobuf'")
+    if decode.format == "json" and decode.in_source:
         _check_types(decode.schema or "")
     if decode.on_invalid == "deadletter" and config.dead_letters.path is None:
         raise ConfigError("dead_letters.path is missing: name a folder, or set decode.on_invalid to 'drop' or 'fail'")

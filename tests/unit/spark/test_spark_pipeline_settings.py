@@ -110,6 +110,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"sink__max_records_per_file": 0}, r"sink\.max_records_per_file = 0 is not allowed"),
     ({"sink__path": "/out/checkpoint/rows"}, r"sink\.path = '/out/checkpoint/rows' is in the folder of run"),
     ({"aggregate__window": "1 minute"}, r"aggregate\.columns is missing"),
+    ({"sink__mode": "upsert"}, r"sink\.mode = 'upsert' needs sink\.key"),
+    ({"sink__key": ["id"]}, r"'append' has none"),
+    ({"sink__mode": "upsert", "sink__key": ["id"]}, r"needs a table \(delta, iceberg, jdbc\), not 'parquet'"),
+    ({"sink__partition_by": [".r"]}, r"sink\.partition_by has '\.r': readers ignore folders"),
+    ({"dead_letters__path": "/out/rows.staging"}, r"the staging folder of sink\.path = .* is in the folder of"),
+    ({"decode__format": "avro", "decode__schema": None}, r"decode\.schema is missing: decode\.format = 'avro'"),
+    ({"decode__registry": "http://r"}, r"decode\.registry and decode\.message need decode\.format = 'avro'"),
+    ({"decode__headers": ["a"]}, r"decode\.headers = \['a'\] is not allowed"),
     ({"aggregate": None}, r"aggregate = None is not allowed: write a section"),
 ]
 # fmt: on
@@ -121,6 +129,17 @@ def test_refused(changes: dict[str, Any], words: str) -> None:
     made = {**document(), "aggregate": None} if changes == {"aggregate": None} else document(**changes)
     with pytest.raises(ConfigError, match=words):
         parse(made)
+
+
+def test_options_of_decoders_in_the_source() -> None:
+    """A registry is an address, or a table of options, which become options of the source; headers become columns."""
+    registry = {"url": "http://r", "basic": {"auth": {"user": {"info": "env:LOGIN"}}}}
+    given = {"decode__format": "avro", "decode__schema": None, "decode__registry": registry, "decode__headers": True}
+    decode = parse(document(**given)).decode
+    login = {"valueRegistry": "http://r", "valueRegistry.basic.auth.user.info": "env:LOGIN"}
+    assert {"valueFormat": "avro", **login} == decode.source_options
+    assert {"kafka_headers": ""} == decode.headers
+    assert {"url": "http://r"} == parse(document(**given | {"decode__registry": "http://r"})).decode.registry
 
 
 def test_windows_share_the_format_of_rows() -> None:
