@@ -30,7 +30,7 @@ _HINTS: dict[str, tuple[str, ...]] = {
     _JVM: (
         "security_providers", "config_providers", "ssl_provider", "ssl_keymanager_algorithm",
         "ssl_trustmanager_algorithm", "ssl_secure_random_implementation", "sasl_login_class",
-        "sasl_client_callback_handler_class", "auto_include_jmx_reporter",
+        "auto_include_jmx_reporter",
     ),
     _VERSIONS: (
         "api_version", "api_version_auto_timeout_ms", "api_version_request", "api_version_request_timeout_ms",
@@ -155,6 +155,4 @@ FOREIGN: dict[str, str] = {name: hint for hint, names in _HINTS.items() for name
     "enable_sasl_oauthbearer_unsecure_jwt": "use sasl_oauth_token_provider; it may return an unsecured token for tests",
     "sasl_oauthbearer_metadata_authentication_type": "use sasl_oauth_token_provider with the library of your cloud",
     "sasl_oauthbearer_jwt_retriever_class": "it configures a JVM; use sasl_oauth_token_provider",
-    "sasl_login_callback_handler_class": "it configures a JVM; remove it if tokens come from an endpoint, or use "
-    "sasl_oauth_token_provider",
 }

@@ -188,7 +188,11 @@ def _parse_host_check(value: object) -> str:
 
 def _parse_provider(value: object) -> object:
     """Returns the value, which must be callable. For an object with a method token(), as in kafka-python, returns the
-    method."""
+    method, and for text the function that it names."""
+    if isinstance(value, str):
+        from kconsumer.config.token_providers import NamedProvider  # imported only if it is used
+
+        return NamedProvider(value)
     return _parse_callable(getattr(value, "token", value))
 
 
@@ -484,7 +488,11 @@ CALLABLE = Kind("a callable", "Callable[..., object]", _parse_callable)
 SECRET = Kind("a str, env:NAME, file:PATH, or a callable that returns a str", "str | Callable[[], str]", _parse_secret)
 LIMIT_MS = Kind(int64().text, "int | float", _parse_limit_ms)
 HOST_CHECK = Kind('"https" or ""', "str", _parse_host_check)
-PROVIDER = Kind("a callable, or an object with token()", "Callable[..., object] | object", _parse_provider)
+PROVIDER = Kind(
+    "a callable, its name as package.module:function, or an object with token()",
+    "Callable[..., object] | str | object",
+    _parse_provider,
+)
 PAIRS = Kind('a mapping of str to str (or "name=value,name=value")', "Mapping[str, str] | str", _parse_pairs)
 OBJECT = Kind("an object", "object", lambda value: value)
 WORDS = Kind("a list of str (or one str with commas)", "Sequence[str]", _parse_words)

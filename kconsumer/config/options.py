@@ -307,8 +307,14 @@ class _Table:
         kinds.text(allow_empty=False), None, "Trusted certificates as PEM text."
     )
     sasl_mechanism: str = _option(
-        kinds.choice("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"), "GSSAPI",
-        "The SASL mechanism (security_protocol SASL_PLAINTEXT or SASL_SSL)."
+        kinds.choice("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"), "GSSAPI",
+        "The SASL mechanism (security_protocol SASL_PLAINTEXT or SASL_SSL). AWS_MSK_IAM logs in by OAUTHBEARER."
+    )
+    sasl_login_callback_handler_class: str | None = _option(
+        kinds.text(allow_empty=False), None, "Java's class of AWS, Google or Azure; its Python library gets tokens."
+    )
+    sasl_client_callback_handler_class: str | None = _option(
+        kinds.text(allow_empty=False), None, "AWS's class for the mechanism AWS_MSK_IAM."
     )
     sasl_plain_username: str | None = _option(
         kinds.SECRET, None, "User name for PLAIN and SCRAM. References are read for each authentication.", own=True

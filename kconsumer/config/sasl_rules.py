@@ -47,6 +47,11 @@ def derive(values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, 
     `given` maps each option that the user set to its name as the user wrote it. Raises ConfigError if options
     contradict each other, or if a required option is missing. The message names them.
     """
+    if values["sasl_mechanism"] == "AWS_MSK_IAM" or any(name.endswith("callback_handler_class") for name in given):
+        from kconsumer.config.token_providers import apply_handler  # imported only if there is one
+
+        jaas = values["sasl_jaas_config"]
+        apply_handler(values, given, None if jaas is None else _read(jaas, given["sasl_jaas_config"]))
     mechanism = values["sasl_mechanism"]
     _check_mechanism(mechanism, given)
     jaas = values["sasl_jaas_config"]

@@ -179,14 +179,18 @@ class ConsumerOptions(TypedDict, total=False):
     ssl_truststore_certificates: str | None
     """Trusted certificates as PEM text."""
     sasl_mechanism: str
-    """The SASL mechanism (security_protocol SASL_PLAINTEXT or SASL_SSL)."""
+    """The SASL mechanism (security_protocol SASL_PLAINTEXT or SASL_SSL). AWS_MSK_IAM logs in by OAUTHBEARER."""
+    sasl_login_callback_handler_class: str | None
+    """Java's class of AWS, Google or Azure; its Python library gets tokens."""
+    sasl_client_callback_handler_class: str | None
+    """AWS's class for the mechanism AWS_MSK_IAM."""
     sasl_plain_username: str | Callable[[], str] | None
     """User name for PLAIN and SCRAM. References are read for each authentication."""
     sasl_plain_password: str | Callable[[], str] | None
     """Password for PLAIN and SCRAM. References are read for each authentication."""
     sasl_scram_tokenauth: bool
     """User name and password are the id and the HMAC of a delegation token (SCRAM)."""
-    sasl_oauth_token_provider: Callable[..., object] | object | None
+    sasl_oauth_token_provider: Callable[..., object] | str | object | None
     """Returns a token, or (token, expires_at_s); called on a background thread."""
     sasl_oauth_extensions: Mapping[str, str] | str | None
     """Extensions that are sent with the token (OAUTHBEARER)."""
@@ -249,7 +253,7 @@ class ConsumerOptions(TypedDict, total=False):
     ssl_key_pem: str | Callable[[], str] | None
     """The client's key as PEM text."""
     sasl_mechanisms: str
-    """The SASL mechanism (security_protocol SASL_PLAINTEXT or SASL_SSL)."""
+    """The SASL mechanism (security_protocol SASL_PLAINTEXT or SASL_SSL). AWS_MSK_IAM logs in by OAUTHBEARER."""
     sasl_username: str | Callable[[], str] | None
     """User name for PLAIN and SCRAM. References are read for each authentication."""
     sasl_password: str | Callable[[], str] | None
