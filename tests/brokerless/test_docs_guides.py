@@ -103,7 +103,7 @@ def test_nothing_is_written_twice(
 ) -> None:
     """The program with a database, run again, finds its records there and writes none again."""
     monkeypatch.chdir(tmp_path)
-    [block] = [block for block in PROGRAMS if "sqlite3" in block.text]
+    [block] = [block for block in PROGRAMS if "orders.db" in block.text]
     run(block, cluster, monkeypatch)
     first = capsys.readouterr().out
     cluster.produce("orders", [("key-12", '{"number": 12, "text": "record 12"}')])
