@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from kconsumer import Consumer, ConsumerRecord, ShareConsumer, groups
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import TimeoutError
-from kconsumer.parallel import Batch, Processor, Retry, ShareProcessor, process
+from kconsumer.parallel import Batch, PartialBatchError, Processor, Retry, ShareProcessor, process
 from kconsumer.testing import FakeCluster
 from support.harnesses.parallel_handlers import hang, insert, insert_async, process_each, process_each_async
 from support.harnesses.parallel_journal import Journal, out_of_order, overlaps
@@ -131,6 +132,32 @@ def test_a_stop_waits_for_batches(cluster: FakeCluster, source: Consumer) -> Non
     processor = Processor(source, lambda records: done.extend(record.offset for record in records), batch=Batch(50))
     run_until_finished(processor, RECORDS - summary.processed)
     assert (RECORDS, RECORDS) == (len(done), committed(cluster))
+
+
+def test_a_failure_that_ends_the_run(cluster: FakeCluster, source: Consumer) -> None:
+    """What the other records of the batch have finished is committed, and is not processed again."""
+    calls: list[bytes] = []
+
+    def handler(records: list[ConsumerRecord]) -> None:
+        calls.extend(record.value for record in records)
+        if b"7" in calls[-len(records) :] and not fixed:
+            raise PartialBatchError([at for at, record in enumerate(records) if record.value == b"7"], "no room")
+
+    fixed: list[bool] = []
+    with pytest.raises(PartialBatchError, match="no room") as raised:
+        Processor(source, handler, workers=1, order="none", batch=Batch(RECORDS), retry=None).run()
+    assert len(raised.value.__notes__) == 1
+    fixed.append(True)
+    left = RECORDS - len(calls) + 1
+    processor = Processor(source, handler, order="none", batch=Batch(RECORDS))
+
+    def stop() -> None:
+        until(lambda: processor.summary().processed == left)
+        processor.stop()
+
+    run_with(processor, stop)
+    assert {b"7": 2} == {value: count for value, count in Counter(calls).items() if count > 1}
+    assert (RECORDS, RECORDS) == (len(set(calls)), committed(cluster))
 
 
 def test_an_async_consumer(cluster: FakeCluster) -> None:
