@@ -164,6 +164,7 @@ class Cutting(RuleBasedStateMachine):
             tp = record.topic_partition
             assert record.leader_epoch is not None
             self.returned(tp, record.offset, record.leader_epoch)
+        self.harness.positions.delivery.open = False  # the poll that returns the records has ended
 
     def returned(self, tp: TopicPartition, offset: int, epoch: int) -> None:
         view, truth = self.view[tp], self.truth[tp]
