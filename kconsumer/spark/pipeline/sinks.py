@@ -103,9 +103,25 @@ class Folder:
         if not self._files.rename(source, target):
             raise OSError(f"{source} could not be renamed to {target}")
 
-    def delete(self, path: str = "") -> None:
-        """Delete a relative path in the folder, or the whole folder."""
-        self._files.delete(self.at(f"{self.root}/{path}") if path else self.root, True)
+    def beginning(self, prefix: str) -> list[Any]:
+        """Returns the paths of the files whose names begin with `prefix`, in the folder and its folders of partitions.
+
+        The JVM selects them: to get all names of a large table would take minutes.
+        """
+        found, folders = list[Any](), literal(str(self.root))
+        while self._files.globStatus(self.at(folders)):
+            found += [status.getPath() for status in self._files.globStatus(self.at(f"{folders}/{prefix}*"))]
+            folders += "/*=*"
+        return found
+
+    def delete(self, path: Any = None) -> None:
+        """Delete a path in the folder, or the whole folder."""
+        self._files.delete(self.root if path is None else path, True)
+
+
+def literal(path: str) -> str:
+    """Returns the pattern that matches only this path, where a path is taken for a pattern."""
+    return re.sub(r"([][{}*?\\])", r"\\\1", path)
 
 
 def _hidden(part: str) -> bool:
@@ -156,16 +172,14 @@ class FileSink:
         """
         if self._began and batch not in self._tried:
             return
-        for name in self._folder.files():
-            if name.rpartition("/")[2].startswith(f"{batch}-"):
-                self._folder.delete(name)
+        for path in self._folder.beginning(f"{batch}-"):
+            self._folder.delete(path)
 
     def _sweep(self, batch: Batch) -> None:
         """Delete the staging folders that earlier runs of the query left, before the first batch of this run."""
         staging = Folder(self._spark, self._staging)
-        for name in [] if self._began else staging.times(""):
-            if name.startswith(f"{batch.query}-"):
-                staging.delete(name)
+        for path in [] if self._began else staging.beginning(f"{batch.query}-"):
+            staging.delete(path)
 
 
 CONF = "spark.databricks.delta.write"  # settings with which Delta skips a MERGE that it has done already
@@ -354,6 +368,4 @@ def existing(spark: Any, sink: Sink) -> Any:
     assert sink.path is not None
     if not Folder(spark, sink.path).files():
         return None
-    # Spark's reader of files takes a path for a pattern.
-    path = re.sub(r"([][{}*?\\])", r"\\\1", sink.path) if sink.format == "parquet" else sink.path
-    return spark.read.format(sink.format).load(path)
+    return spark.read.format(sink.format).load(literal(sink.path) if sink.format == "parquet" else sink.path)
