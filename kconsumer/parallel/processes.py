@@ -6,6 +6,7 @@ import multiprocessing
 import pickle
 import sys
 import threading
+from contextlib import suppress
 from multiprocessing.context import SpawnProcess
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from kconsumer.parallel.attempt import timeout_error
 from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.settings import Handler, Settings
 from kconsumer.parallel.threads import ThreadExecutor
-from kconsumer.parallel.work_queue import WorkQueue
+from kconsumer.parallel.work_queue import Worker, WorkQueue
 from kconsumer.parallel.worker_process import READY, load_error, serve
 
 if sys.platform == "win32":
@@ -120,7 +121,15 @@ class WorkerProcess:
         """Kill the process, whatever it does. None is started afterwards."""
         with self._lock:
             self._ending = True
-            self._process.kill()
+            with suppress(ValueError):  # it is closed
+                self._process.kill()
+
+    def close(self) -> None:
+        """End the process, and release its descriptors. Only the thread that calls it may do so."""
+        self.end()
+        self._exit()
+        with self._lock, suppress(ValueError):  # the kernel has not ended it yet
+            self._process.close()
 
     def _exit(self) -> str:
         self._connection.close()
@@ -154,6 +163,12 @@ class ProcessExecutor(ThreadExecutor):
         for process in self._processes:
             process.wait_until_ready()
         super().start()
+
+    def _work(self, worker: Worker, handler: WorkerProcess) -> None:
+        try:
+            super()._work(worker, handler)
+        finally:
+            handler.close()
 
     def stop(self, timeout_s: float) -> None:
         """Wait for the threads to end, and then end the processes."""

@@ -1,4 +1,4 @@
-"""The worker processes of `kconsumer.parallel` end when their parent is killed, even while handlers run."""
+"""The worker processes of `kconsumer.parallel` end with the run, and when their parent is killed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import active_children
 from pathlib import Path
 
-from kconsumer.testing import FakeCluster
+from kconsumer.parallel import Processor
+from kconsumer.testing import FakeCluster, MockConsumer
 from support.brokers.processes import kill, of_session
+from support.harnesses.parallel_handlers import handle_nothing
 
 DEADLINE_S = 60
 SCRIPT = """
@@ -55,3 +58,16 @@ def test_worker_processes_end_with_their_parent(tmp_path: Path) -> None:
                 until(lambda: not of_session(program.pid))
             finally:
                 kill(of_session(program.pid))
+
+
+def test_a_run_releases_its_processes() -> None:
+    """At the end of a run, its processes have ended, and their descriptors are closed."""
+    with MockConsumer(group_id="g", enable_auto_commit=False, consumer_timeout_ms=10) as consumer:
+        consumer.assign([("t", 0)])
+        runs, descriptors = [], []
+        for _ in range(3):
+            runs.append(Processor(consumer, handle_nothing, workers=2, executor="processes"))
+            runs[-1].run()
+            assert [] == active_children()
+            descriptors.append(len(os.listdir("/proc/self/fd")))
+    assert descriptors[1:] == descriptors[:1] * 2
