@@ -35,7 +35,7 @@ BUDGET = {
     "kconsumer/net/**/*": 5_500,
     "kconsumer/offsets/**/*": 1_100,
     "kconsumer/opentelemetry/**/*": 550,
-    "kconsumer/parallel/**/*": 5_055,
+    "kconsumer/parallel/**/*": 5_070,
     "kconsumer/ranges/**/*": 1_700,
     "kconsumer/registry/**/*": 800,
     "kconsumer/schema/**/*": 2_960,

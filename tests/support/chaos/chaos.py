@@ -88,7 +88,7 @@ class Chaos:
 
     def __init__(self, protocol: str, seed: int, order: str | None = None) -> None:
         self.protocol, self.seed, self.order = protocol, seed, order
-        self.history = History()
+        self.history = History(start_ms=1000 * PROCESSES_START_S if order else 0.0)
         self.members: list[ChaosMember] = []  # in the group
         self.everyone: list[ChaosMember] = []  # with those that have ended
         self._random = random.Random(seed)
@@ -211,7 +211,7 @@ class Chaos:
             for fault in faults
         ]
         if not self._is_share:
-            self._calm(STABLE_S + (PROCESSES_START_S if self.order else 0.0))
+            self._calm(STABLE_S + self.history.start_ms / 1000)
         self._catch_up()
 
     def _calm(self, longest_s: float) -> None:

@@ -32,7 +32,8 @@ PROCESSED = ("process", "handlers.finish", "handlers.bury")
 #: Faults after which the group has to continue as if nothing had happened: nothing is excused for them.
 NOT_EXCUSED = (Kind.KILL, Kind.STOP)
 #: Limits of a member's process. Two connections to each of three brokers, and for bootstrapping; some are closing.
-MAX_GROWTH_KB, MAX_DESCRIPTORS, MAX_THREADS = 32 << 10, 32, 12
+#: Two more threads drive the processes of a run while those of the last one wait for handlers that have not returned.
+MAX_GROWTH_KB, MAX_DESCRIPTORS, MAX_THREADS = 32 << 10, 32, 12 + 2
 MIN_STATUSES = 60
 
 Commit = tuple[float, TopicPartition, int, str]  # time (ms), partition, offset, metadata
@@ -49,6 +50,7 @@ class History:
     records: Mapping[TopicPartition, Sequence[tuple[float, int]]] = field(default_factory=dict)  # time and offset
     commits: Sequence[Commit] = ()
     delivery_limit: int | None = None  # of a share group
+    start_ms: float = 0.0  # how long a member may not poll, because it starts processes: it learns of a loss later
 
 
 def judge(history: History, session_ms: float) -> Journal:
@@ -86,7 +88,7 @@ def _entries(history: History, journal: Journal, session_ms: float) -> Iterator[
             yield max(history.killed[name], last), partial(journal.end, name)
     for fault in history.faults:
         if fault.kind not in NOT_EXCUSED:
-            until = fault.ended + 2 * session_ms
+            until = fault.ended + 2 * session_ms + history.start_ms
             yield fault.began, partial(_disturb, journal, fault.member, until)
     for at in history.calms:
         yield at, partial(journal.check_stable, list(history.records))
