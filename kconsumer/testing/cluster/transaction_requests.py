@@ -22,6 +22,7 @@ from kconsumer.schema.transactions import (
     EndTxnResponse,
     InitProducerIdResponse,
 )
+from kconsumer.testing.cluster.acls import TOPIC
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.transactions import (
     COMPLETE,
@@ -114,14 +115,19 @@ class TransactionRequests:
         topics: list[AddPartitionsToTxnTopic],
         now: float,
     ) -> list[AddPartitionsToTxnTopicResult]:
-        """Add partitions to a transaction. If one of them does not exist, none is added. Returns the response rows."""
-        errors: dict[Key, int] = dict.fromkeys(_keys(topics), Errors.NONE)
-        partitions = {key: self._cluster.partition(*key) for key in errors}
-        if None in partitions.values():
-            for key, partition in partitions.items():
-                unknown = partition is None
-                errors[key] = Errors.UNKNOWN_TOPIC_OR_PARTITION if unknown else Errors.OPERATION_NOT_ATTEMPTED
-            return _results(topics, errors)
+        """Add partitions to a transaction. If one of them is missing or not writable, none is added.
+
+        Returns the response rows.
+        """
+        partitions = {key: self._cluster.partition(*key) for key in _keys(topics)}
+        errors: dict[Key, int] = dict.fromkeys(partitions, Errors.NONE)
+        for key, partition in partitions.items():
+            if not self._cluster.authorizer.allowed(request, "WRITE", TOPIC, key[0]):
+                errors[key] = Errors.TOPIC_AUTHORIZATION_FAILED
+            elif partition is None:
+                errors[key] = Errors.UNKNOWN_TOPIC_OR_PARTITION
+        if any(errors.values()):
+            return _results(topics, {key: error or Errors.OPERATION_NOT_ATTEMPTED for key, error in errors.items()})
         try:
             self._require_coordinator(transactional_id, request)
             transaction = self._cluster.transactions.check(transactional_id, producer)

@@ -41,7 +41,13 @@ from kconsumer.schema.topics import (
     DescribeConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from kconsumer.schema.transactions import INIT_PRODUCER_ID, InitProducerIdRequest
+from kconsumer.schema.transactions import (
+    ADD_PARTITIONS_TO_TXN,
+    INIT_PRODUCER_ID,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    InitProducerIdRequest,
+)
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.acls import Acl
 from kconsumer.testing.cluster.cluster import Cluster
@@ -113,6 +119,23 @@ def test_configs(cluster: Cluster, client: ClusterClient) -> None:
     altered = [AlterConfigsResource(resource_type=kind, resource_name=name) for kind, name in asked]
     response = client.call(INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=altered))
     assert wanted == [row.error_code for row in response.responses]
+
+
+def test_partitions_of_transactions(cluster: Cluster, client: ClusterClient) -> None:
+    """Without WRITE for one topic, no partition is added to a transaction."""
+    cluster.acls.add(Acl(USER, "WRITE", "transactional_id", "x"))
+    producer = client.call(
+        INIT_PRODUCER_ID, 1, InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000)
+    )
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in ("open", "shut")],
+    )
+    topics = client.call(ADD_PARTITIONS_TO_TXN, 3, request).results_by_topic_v3_and_below
+    found = {topic.name: topic.results_by_partition[0].partition_error_code for topic in topics}
+    assert {"open": Errors.OPERATION_NOT_ATTEMPTED, "shut": TOPIC_DENIED} == found
 
 
 def commit(group: str, *topics: str) -> OffsetCommitRequest:
