@@ -229,7 +229,7 @@ class ShareEngine(ClientEngine):
         """
         unreturned = self.unreturned or ()
         for batch in self._batches:
-            if batch.refused or any(batch is each for each in unreturned):
+            if batch.refused or batch in unreturned:
                 continue
             kept = unreached.get(batch.topic_partition)
             batch.set_all(AcknowledgeType.ACCEPT, [o for o in batch.records if o not in kept] if kept else None)
@@ -250,7 +250,7 @@ class ShareEngine(ClientEngine):
             if commit is not None:
                 commit.add(each.topic_partition)
         unreturned = self.unreturned or ()  # one of them may get its records yet
-        self._batches = [b for b in self._batches if not b.done or any(b is each for each in unreturned)]
+        self._batches = [b for b in self._batches if not b.done or b in unreturned]
         if taken:
             self.components.fetch.acknowledge(taken)
             if flush and self.components.fetch.may_acknowledge:
@@ -349,7 +349,7 @@ class ShareEngine(ClientEngine):
                 self._uncollected = None
             finally:
                 self._collecting = False
-            if not any(batch is each for each in self._batches):
+            if batch not in self._batches:
                 return self._without(fetch, taken)
             if parts.collector.failed or count >= self._config.max_poll_records or not parts.buffer.has_data():
                 break
