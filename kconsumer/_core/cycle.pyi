@@ -1,15 +1,67 @@
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, final
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, final
 
 from typing_extensions import disjoint_base
 
-from kconsumer._core.decode import PartitionFetch
+from kconsumer._core.decode import PartitionFetch, RecordRun
+from kconsumer._core.lock import ClientState, Clock, EngineLock, ManagerTime, Timer
 from kconsumer._core.metrics import FetchEvents
 from kconsumer._core.wire import Frame
 from kconsumer.errors import KafkaError
 from kconsumer.types import TopicPartition
+
+_S = TypeVar("_S")
+_T = TypeVar("_T")
+_P = TypeVar("_P")
+_R = TypeVar("_R")
+
+@final
+class ChangeLog(ManagerTime, Generic[_S]):
+    assignment_version: int
+    dirty: dict[_S, None]
+    without_position: int
+    unchecked_leaders: bool
+    def take(self) -> dict[_S, None]: ...
+    def add_without_position(self, count: int) -> None: ...
+    def set_unchecked_leaders(self) -> None: ...
+    def clear_unchecked_leaders(self) -> None: ...
+    def begin_assignment(self) -> None: ...
+
+@disjoint_base
+class PartitionPosition(Generic[_P]):
+    changes: ChangeLog[Any]
+    topic_partition: TopicPartition
+    position: _P | None
+    topic_id: bytes | None
+    fetchable: bool
+    paused: bool
+    high_watermark: int | None
+    last_stable_offset: int | None
+    log_start_offset: int | None
+    out_of_range: int
+    def advance(self, position: _P, topic_id: bytes | None) -> None: ...
+
+@disjoint_base
+class AssignedPartitions(Generic[_S]):
+    changes: ChangeLog[_S]
+    _states: dict[TopicPartition, _S]
+    def __init__(self, changes: ChangeLog[_S]) -> None: ...
+    def find(self, tp: TopicPartition) -> _S | None: ...
+    def states(self) -> Mapping[TopicPartition, _S]: ...
+    def move_to_end(self, tp: TopicPartition) -> None: ...
+
+@final
+class Delivery(Generic[_P]):
+    open: bool
+    before: dict[TopicPartition, _P]
+    after: dict[TopicPartition, _P]
+    version: int
+    def begin(self) -> None: ...
+    def forget(self, tp: TopicPartition) -> None: ...
+    def end_at(self, tp: TopicPartition, position: _P) -> None: ...
+    def consumed(self, tp: TopicPartition, position: _P) -> _P: ...
 
 MEMORY_SHARES: int
 DEFAULT_MAX_BATCH: int
@@ -286,3 +338,119 @@ class FetchState:
     def needs_poll(self) -> bool: ...
     def __init__(self, assignment: Any, buffer: BufferQueue, planner: PlannerState) -> None: ...
     def continue_to(self, until: float) -> None: ...
+
+@disjoint_base
+class RecordTaker(Generic[_R]):
+    collected: Sequence[RecordRun]
+    _skipped: dict[TopicPartition, Any]
+    _output_left: int
+    positions_advanced: bool
+    out_of_memory: bool
+    busy: bool
+    @property
+    def _assignment(self) -> Any: ...
+    @property
+    def _changes(self) -> ChangeLog[Any]: ...
+    @property
+    def _delivery(self) -> Delivery[Any]: ...
+    @property
+    def _buffer(self) -> Any: ...
+    @property
+    def _metrics(self) -> FetchEvents | None: ...
+    @property
+    def _batch(self) -> type[_R]: ...
+    @property
+    def _deserializes(self) -> bool: ...
+    @property
+    def deferred(self) -> bool: ...
+    def __init__(
+        self,
+        assignment: AssignedPartitions[Any],
+        delivery: Delivery[Any],
+        buffer: BufferQueue,
+        metrics: FetchEvents | None,
+        batch: type[_R],
+        *,
+        deserializes: bool,
+        deferred: bool,
+    ) -> None: ...
+    def collect(self, max_records: int, max_bytes: int | None = None) -> _R: ...
+    def _record(self, runs: list[RecordRun], moved_to: dict[TopicPartition, Any]) -> None: ...
+
+@disjoint_base
+class Wait:
+    @property
+    def deadline(self) -> float: ...
+    @property
+    def promise(self) -> Any: ...
+    @property
+    def joining(self) -> bool: ...
+    @property
+    def fetching(self) -> bool: ...
+    @property
+    def managers(self) -> bool: ...
+    def __init__(
+        self,
+        deadline: float,
+        promise: Any = None,
+        joining: bool = False,
+        fetching: bool = False,
+        managers: bool = True,
+    ) -> None: ...
+
+def run(operation: Generator[Wait, None, _T], wait: Callable[[Wait], object]) -> _T: ...
+
+@disjoint_base
+class DispatcherState:
+    _client: Any
+    _clock: Clock
+    on_woken: list[Callable[[float], None]]
+    ended: int
+    _waiting: list[Any]
+    _failed: bool
+    _error: KafkaError | None
+    def __init__(self, client: Any, clock: Clock) -> None: ...
+    def step(self, timeout_ms: float) -> bool: ...
+    def end_step(self, ended: list[Any]) -> bool: ...
+
+@disjoint_base
+class DriverState:
+    _components: Any
+    _dispatcher: Any
+    _clock: Clock
+    next_manager_poll: float
+    wakeup_requested: bool
+    wakeup_enabled: bool
+    @property
+    def managers_due(self) -> float: ...
+    def __init__(self, parts: ClientState, dispatcher: DispatcherState) -> None: ...
+    def set_managers_due(self, due: float) -> None: ...
+    def request_manager_poll(self) -> None: ...
+    def wait(self, wait: Wait) -> None: ...
+    def run_network(self, timeout_ms: float) -> bool: ...
+
+@disjoint_base
+class PollState(Generic[_R]):
+    components: Any
+    lock: EngineLock
+    _clock: Clock
+    delivery: Delivery[Any]
+    driver: Any
+    callbacks: Any
+    interceptors: Any
+    _metrics: Any
+    _closing: bool
+    _last_poll_empty: bool
+    @property
+    def _forks(self) -> int: ...
+    def __init__(
+        self, parts: Any, driver: DriverState, callbacks: Any, nothing: object, max_poll_interval_ms: float
+    ) -> None: ...
+    def poll(self, timeout_ms: float, max_records: int, max_bytes: int | None = None) -> _R: ...
+    def poll_without_wait(self, timeout_ms: float, max_records: int, max_bytes: int | None = None) -> _R | None: ...
+    def poll_operation(
+        self, timeout_ms: float, max_records: int, max_bytes: int | None = None
+    ) -> Generator[Wait, None, _R]: ...
+    def _poll_in_flight(self, timer: Timer, max_records: int, max_bytes: int | None) -> Generator[Wait, None, _R]: ...
+    def _group_idle(self) -> bool: ...
+    def _collect(self, max_records: int, max_bytes: int | None) -> _R | None: ...

@@ -1,4 +1,5 @@
 """What the parts of lock.pyx declare."""
 
+include "lock/clock.pxd"
 include "lock/held_handlers.pxd"
 include "lock/engine_lock.pxd"

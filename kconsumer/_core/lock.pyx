@@ -1,7 +1,8 @@
-"""The engine's lock, and the signal handlers that wait for it.
+"""The clock, the engine's lock, and the signal handlers that wait for it.
 
 The parts are in the folder of this name.
 """
 
+include "lock/clock.pyx"
 include "lock/held_handlers.pyx"
 include "lock/engine_lock.pyx"

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kconsumer._common.clock import Timer
 from kconsumer._common.deferred_calls import get_logger
-from kconsumer._core.lock import EXPECTED, fork_count
-from kconsumer._internal.deferred_signals import SIGNALS, HandlersRunning
+from kconsumer._core.cycle import PollState
+from kconsumer._core.lock import fork_count
+from kconsumer._internal.deferred_signals import HandlersRunning
 from kconsumer.assignors import Assignor
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import FORKED
@@ -33,7 +34,7 @@ from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.operations import Operations
 from kconsumer.engine.section import Unlocked
 from kconsumer.engine.status import StatusView
-from kconsumer.engine.waiting import AT_ONCE, Operation, Wait, run
+from kconsumer.engine.waiting import AT_ONCE, Operation, Wait
 from kconsumer.errors import ForkedConsumerError, StateError
 from kconsumer.listener import RebalanceListener
 from kconsumer.records import ConsumerRecords
@@ -50,10 +51,14 @@ NOTHING = SubscriptionKind.NONE
 POLL_AT_ONCE = Wait(AT_ONCE, joining=True, fetching=True)
 
 
-class Engine(ClientEngine):
+class Engine(PollState[ConsumerRecords], ClientEngine):
     """One consumer, with or without a group. The public methods call it."""
 
     components: Components
+    callbacks: Callbacks
+    driver: Driver
+    interceptors: Interceptors | None
+    _metrics: ConsumerMetrics
 
     def __init__(
         self,
@@ -65,24 +70,17 @@ class Engine(ClientEngine):
         *,
         deferred: bool = False,
     ) -> None:
-        self.components = parts = Components(config, environment, assignors, deferred=deferred)
-        self.lock = parts.lock
-        self.delivery = parts.positions.delivery
-        self._forks = fork_count()
+        parts = Components(config, environment, assignors, deferred=deferred)
+        callbacks = make_callbacks(parts)
+        driver = make_driver(parts, callbacks)
+        super().__init__(parts, driver, callbacks, NOTHING, config.max_poll_interval_ms)
         self.changing = parts.changing
-        self.callbacks = make_callbacks(parts)
         self.status = StatusView(parts)
         self.interceptors = Interceptors(config.interceptors) if config.interceptors else None
-        self.driver = make_driver(parts, self.callbacks)
         self._config = config
-        self._clock = parts.clock
         parts.collector.set_unlocked(partial(Unlocked, parts))
         self._metrics = ConsumerMetrics(parts.metrics)
-        self._quick_poll = self._metrics.quick_poll
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
-        self._closing = False
-        self._quiet = False  # no manager had to be polled when the last poll began
-        self._last_poll_empty = False  # True if the last full poll (`_poll_full`) found no records and no error
         if parts.group is not None:
             callbacks, interceptors, on_commit = self.callbacks, self.interceptors, config.on_commit
             parts.group.commits.set_listeners(
@@ -92,19 +90,10 @@ class Engine(ClientEngine):
 
     # --- poll ------------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout_ms: float, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
-        """Returns at most `max_records` records. Waits up to `timeout_ms` for the first record.
-
-        The result is empty after the timeout. It is also empty if a position moved over control records and there were
-        no other records. With `max_bytes`, the result ends with the record with which the serialized size of the
-        records reaches this number of bytes. In this mode, deserializers do not run.
-
-        The caller ends as `Consumer.poll` does: until then, the records do not count as consumed.
-        """
-        records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
-        if records is None:
-            records = run(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver.wait)
-        return records
+    def _intercepted_outside(self, records: ConsumerRecords) -> ConsumerRecords:
+        """Run the interceptors while signal handlers are not deferred. Returns their result."""
+        with HandlersRunning():
+            return self._intercepted(records)
 
     def _intercepted(self, records: ConsumerRecords) -> ConsumerRecords:
         """Run the interceptors. Returns their result. Raises ForkedConsumerError in a child that one of them forked."""
@@ -113,53 +102,6 @@ class Engine(ClientEngine):
         if self._forks != fork_count():
             raise ForkedConsumerError(FORKED)
         return records
-
-    def poll_without_wait(
-        self, timeout_ms: float, max_records: int, max_bytes: int | None = None
-    ) -> ConsumerRecords | None:
-        """Returns the result of `poll` if it needs no wait. Else returns None: `poll_operation` finds the result."""
-        parts, driver = self.components, self.driver
-        if parts.subscription.kind is NOTHING:
-            raise StateError("nothing to read from yet: subscribe() to topics or assign() partitions first")
-        if self.delivery.open:
-            self._take_over()
-        now = self._clock.now()
-        parts.changes.set_now(now)
-        if driver.wakeup_requested:
-            driver.raise_wakeup()
-        if driver.has_urgent_io:
-            driver.yield_to_network(timeout_ms)
-        parts.fetch.continue_to(now + self._config.max_poll_interval_ms)
-        has_data = parts.buffer.has_data()
-        due = driver.next_manager_poll if has_data else driver.managers_due
-        # True if no manager has to be polled now.
-        quiet = now < due and (parts.group is None or self._group_idle())
-        self._quiet = quiet
-        if quiet:
-            if parts.group is not None:
-                parts.group.heartbeat.poll_started(now)
-            if has_data:
-                self._quick_poll(now)
-                records = self._collect(max_records, max_bytes)
-                if records is not None:
-                    return records
-                self._quiet = False
-            elif timeout_ms <= 0 and self._last_poll_empty and driver.idle() and not self.callbacks.commits_pending:
-                self._quick_poll(now)
-                return ConsumerRecords.EMPTY
-        self._metrics.poll_began(now)
-        if self._closing and not self.callbacks.running:  # a signal handler polls inside close()
-            return ConsumerRecords.EMPTY
-        return None
-
-    def poll_operation(
-        self, timeout_ms: float, max_records: int, max_bytes: int | None = None
-    ) -> Operation[ConsumerRecords]:
-        """Returns the operation that continues a poll for which `poll_without_wait` has returned None."""
-        timer = Timer(self._clock, timeout_ms)
-        if self._quiet and timeout_ms > 0 and not self.callbacks.commits_pending:
-            return self._poll_in_flight(timer, max_records, max_bytes)
-        return self._poll_full(timer, max_records, max_bytes)
 
     def poll_steps(
         self, timeout_ms: float, max_records: int, max_bytes: int | None = None
@@ -174,20 +116,6 @@ class Engine(ClientEngine):
         delivery.open = False
         lock.version += 1
         return records
-
-    def _poll_in_flight(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
-        """Wait for a fetch in flight, without polling managers. Returns its records.
-
-        If the wait ends without records, returns the result of `_poll_full`.
-        """
-        driver = self.driver
-        yield Wait(min(timer.deadline, driver.managers_due), managers=False)
-        if not driver.wakeup_requested and self.components.buffer.has_data() and self._group_idle():
-            self._metrics.wait_ended(self._clock.now())
-            records = self._collect(max_records, max_bytes)
-            if records is not None:
-                return records
-        return (yield from self._poll_full(timer, max_records, max_bytes))
 
     def _poll_full(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
         """Returns buffered records, after it has polled the managers and run the callbacks that are due.
@@ -243,47 +171,6 @@ class Engine(ClientEngine):
             yield from self.callbacks.run_due()
         finally:
             self.driver.request_manager_poll()
-
-    def _group_idle(self) -> bool:
-        group = self.components.group
-        return group is None or group.membership.idle or not self.components.subscription.is_group_managed
-
-    def _collect(self, max_records: int, max_bytes: int | None) -> ConsumerRecords | None:
-        """Take records from the buffer and send the next fetch. Returns the records, or None if there are none.
-
-        Returns an empty batch if a position advanced without records. After any exception, the positions are moved
-        back.
-        """
-        parts, collector, step = self.components, self.components.collector, self.components.step
-        holds = SIGNALS.hold_all(parts.end_wait)
-        try:
-            # The same as a Section, without creating one, because every poll that returns records runs this code.
-            with self.lock:
-                step.begin()
-                records = collector.collect(max_records, max_bytes)
-                self.delivery.version = self.lock.version
-                if parts.fetch.needs_poll and not parts.closed:
-                    self.driver.flush_managers(parts.fetch)
-                step.end()
-            if parts.user_calls.waiting:
-                parts.user_calls.run()
-            if holds:
-                SIGNALS.release()
-            if not records and not collector.positions_advanced:
-                return None
-            if self.interceptors is not None and records and not collector.collected and self.delivery.open:
-                with HandlersRunning():
-                    records = self._intercepted(records)
-        except (
-            BaseException
-        ) as error:  # also of a signal handler: records that are not returned must not count as consumed
-            if isinstance(error, EXPECTED) or collector.out_of_memory:
-                step.end()
-            self.rollback_open()
-            if holds:
-                SIGNALS.release()
-            raise
-        return records
 
     def recheck(self, records: ConsumerRecords) -> ConsumerRecords:
         """Returns those records of the running poll that may still be returned, because its consumer was used since it

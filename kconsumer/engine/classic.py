@@ -51,7 +51,7 @@ class ClassicDriver(Driver):
             has_data = fetching and parts.buffer.has_data()
             if fetching and may_join:
                 commit_due = FOREVER if group is None else group.commits.auto_commit_due
-                self._managers_due = min(now + wait_ms, commit_due), parts.dispatcher.ended
+                self.set_managers_due(min(now + wait_ms, commit_due))
             self.next_manager_poll = now + min(
                 max(wait_ms, 1.0), BUFFERED_POLL_INTERVAL_MS if has_data else MAX_MANAGER_POLL_INTERVAL_MS
             )
@@ -62,15 +62,7 @@ class ClassicDriver(Driver):
             wait_ms = min(wait_ms, timeout_ms, MAX_WAIT_MS)
             parts.dispatcher.step(0.0 if self.wakeup_requested and self.wakeup_enabled else wait_ms)
 
-    def wait_for_activity(self, timeout_ms: float) -> bool:
-        """Run the network for at most `timeout_ms`, without polling managers. Returns True if a request ended."""
-        parts = self._components
-        if parts.closed:
-            self._check_open()
-        if parts.turnstile.taken:
-            parts.turnstile.wait()
-        with parts.changing():
-            return parts.dispatcher.step(timeout_ms if timeout_ms < MAX_WAIT_MS else MAX_WAIT_MS)
+    wait_for_activity = Driver.run_network
 
     def idle(self) -> bool:
         """Returns True if nothing has arrived. Changes no state, so a signal handler may run meanwhile."""

@@ -13,7 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kconsumer._common.deferred_calls import DeferredCalls
-from kconsumer._core.lock import EngineLock, Section, Step
+from kconsumer._core.cycle import ChangeLog
+from kconsumer._core.lock import ClientState, EngineLock, Section, Step
 from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer._internal.managers import RequestManager
 from kconsumer._internal.progress import Progress, ProgressMonitor, WaitStatus
@@ -53,7 +54,6 @@ from kconsumer.net.metrics import ConnectionMetrics
 from kconsumer.offsets.initial_positions import PositionsManager
 from kconsumer.offsets.reset_manager import ResetManager
 from kconsumer.state.assignment import Assignment
-from kconsumer.state.changes import ChangeLog
 from kconsumer.state.cluster import Cluster, MetadataUpdate
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.positions import Positions
@@ -94,7 +94,7 @@ class RecordBuffer(Protocol):
         ...
 
 
-class ClientComponents(ABC):
+class ClientComponents(ClientState, ABC):
     """The state, the managers and the network of one client of any kind. Creating them does no I/O.
 
     `lock` guards all of them. A driver holds the lock for one step at a time. It never holds the lock while user code
@@ -105,6 +105,8 @@ class ClientComponents(ABC):
     managers: list[RequestManager]  # in the order in which they are polled
     fetch: Pollable
     buffer: RecordBuffer
+    changes: ChangeLog[PartitionState]
+    user_calls: DeferredCalls
 
     def __init__(self, config: ConsumerConfig, environment: Environment) -> None:
         rng = self._rng = environment.random_generator()
@@ -115,7 +117,7 @@ class ClientComponents(ABC):
         self.turnstile = Turnstile(environment.lock())  # of the lock, see `shared_calls.py`
         self.step = Step()
         self.closed = False
-        self.end_wait: Callable[[], None] = self._end_wait
+        self.end_wait = self._end_wait
         self.user_calls = DeferredCalls(self.lock, self._log_fields)  # log handlers, reporters: called without the lock
         self.metrics = Metrics(
             samples=config.metrics_num_samples,
@@ -124,7 +126,7 @@ class ClientComponents(ABC):
         )
         add_app_info(self.metrics, clock.wall_ms())
         self.cluster = Cluster()
-        self.changes: ChangeLog[PartitionState] = ChangeLog()
+        self.changes = ChangeLog()
         self.assignment = Assignment(self.changes)
         self.subscription = SubscriptionState(self.assignment)
         self.positions = Positions(self.assignment, config.auto_offset_reset)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from kconsumer._common.clock import Clock
 from kconsumer._common.deferred_calls import get_logger
+from kconsumer._core.cycle import DispatcherState
 from kconsumer._internal.requests import Ended, Reply, UnsentRequest
 from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError, UnsupportedVersionError
 from kconsumer.net.client import NetworkClient
@@ -18,7 +19,7 @@ from kconsumer.net.describe import broker_id
 log = get_logger(__name__)
 
 
-class Dispatcher:
+class Dispatcher(DispatcherState):
     """Sends the requests of managers. It is not thread-safe: callers hold the engine's lock."""
 
     def __init__(
@@ -28,16 +29,10 @@ class Dispatcher:
         request_timeout_ms: float,
         no_node: Callable[[float], None],
     ) -> None:
-        self._client = client
-        self._clock = clock
+        super().__init__(client, clock)
         self._request_timeout_ms = request_timeout_ms
         self._no_node = no_node  # called when no broker can be reached
-        self.on_woken: list[Callable[[float], None]] = []  # called with `now` before responses are handled
         self.on_sent: list[Callable[[float, float], None]] = []  # called with how long a request waited (ms), and `now`
-        self.ended = 0  # the number of requests that have ended
-        self._waiting: list[tuple[UnsentRequest, float]] = []  # each with the time (ms) since which it waits
-        self._failed = False  # a request failed since the last step: its manager must be polled before the next wait
-        self._error: KafkaError | None = None  # the first error that a handler raised since the last step
 
     @property
     def idle(self) -> bool:
@@ -67,17 +62,6 @@ class Dispatcher:
         """Queue requests for the next `step`, which may run on another thread."""
         self._waiting += ((request, now) for request in requests)
 
-    def step(self, timeout_ms: float) -> bool:
-        """Run the network for at most `timeout_ms`, and call the handlers of the requests that ended.
-
-        A request ends with a response or an error. Returns True if a request ended. If handlers raise a KafkaError,
-        raises the first one after all handlers have run.
-        """
-        now = self._clock.now()
-        if self._waiting or self._failed:
-            timeout_ms = self.begin_step(timeout_ms, now)
-        return self.end_step(self._client.poll(timeout_ms, now))
-
     def begin_step(self, timeout_ms: float, now: float) -> float:
         """Send the waiting requests, as the first part of a step. Returns how long (ms) the network may then wait."""
         if self._waiting:
@@ -86,13 +70,8 @@ class Dispatcher:
             return 0.0
         return min(timeout_ms, self._waiting_ms(now)) if self._waiting else timeout_ms
 
-    def end_step(self, ended: list[Ended]) -> bool:
-        """Call the handlers of the requests that have ended, as the last part of a step.
-
-        Returns and raises the same as `step`.
-        """
-        if not ended and not self._waiting and not self._failed:
-            return False
+    def _end_step(self, ended: list[Ended]) -> bool:
+        """Do what `end_step` does, if requests have ended, wait, or have failed."""
         if ended:
             woken_at = self._clock.now()
             for listener in self.on_woken:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
 from kconsumer._common.deferred_calls import get_logger
-from kconsumer._internal.deferred_signals import SIGNALS
+from kconsumer._core.cycle import DriverState
 from kconsumer._internal.managers import FOREVER, RequestManager, UnsentRequest, timed_out
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import ClientComponents
@@ -24,23 +24,19 @@ Submit = Callable[[Iterable[UnsentRequest], float], None]
 MAX_MANAGER_POLL_INTERVAL_MS = 50.0
 
 
-class Driver(ABC):
+class Driver(DriverState, ABC):
     """Polls the managers and runs the network of one consumer.
 
     Only the thread that is inside a public method of the consumer uses a driver. There is one exception: any thread may
     call `wakeup`.
     """
 
+    _components: ClientComponents
     leave_wait_ms = 0.0  # ms that unsubscribe() waits for the response to LeaveGroup
 
     def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
-        self.next_manager_poll = 0.0  # ms; before this time a poll() that finds data need not poll the managers
-        self._managers_due = 0.0, -1  # see `managers_due`: a time (ms), and the requests that had ended before
-        self.wakeup_requested = False  # wakeup() was called
-        self.wakeup_enabled = True  # a requested wakeup raises WakeupError; False while close() runs
-        self._components = parts
+        super().__init__(parts, parts.dispatcher)
         self._callbacks = callbacks
-        self._clock = parts.clock
         self._receiver = parts.client.receiver
         self._failure: KafkaError | None = None  # the error of a manager or a thread, for `raise_errors`
         self._notify: Callable[[], object] = bool  # ends the wait of the calling thread, which then checks `_failure`
@@ -153,51 +149,12 @@ class Driver(ABC):
         """Let calls of `wakeup` raise no WakeupError any more. Called by close()."""
         self.wakeup_enabled = False
 
-    def request_manager_poll(self) -> None:
-        """Make the next poll() poll all managers."""
-        self.next_manager_poll = 0.0
-        self._managers_due = 0.0, -1
-
-    @property
-    def managers_due(self) -> float:
-        """The time (ms) at which poll() must poll the managers, although it only waits for records.
-
-        If a request has ended since all managers were polled, this is `next_manager_poll`.
-        """
-        due, ended = self._managers_due
-        return due if ended == self._components.dispatcher.ended else self.next_manager_poll
-
     def _check_open(self) -> None:
         """Raise StateError if a signal handler or a callback has closed the consumer during this call."""
         if self._components.closed:
             raise StateError("this consumer was closed while the call was waiting, by a signal handler or a callback")
 
     # --- waiting ---------------------------------------------------------------------------------------------------
-
-    def wait(self, wait: Wait) -> None:
-        """Block the calling thread until there is any activity, or until the deadline of the wait.
-
-        A signal ends the wait. Its handler runs before this method returns. Raises StateError if a handler or a
-        callback has closed the consumer.
-        """
-        timeout_ms = wait.deadline - self._clock.now()
-        if timeout_ms < 0:
-            timeout_ms = 0.0
-        if self._components.closed:
-            self._check_open()
-        holds = SIGNALS.hold(self._components.end_wait)
-        try:
-            SIGNALS.refresh()
-            if wait.managers:
-                self._step(wait, timeout_ms)
-            else:
-                self.wait_for_activity(timeout_ms)
-            SIGNALS.run_noted()
-        finally:
-            if holds:
-                SIGNALS.release()
-        if self._components.closed:
-            self._check_open()
 
     def timeout_error(
         self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None

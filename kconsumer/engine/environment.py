@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kconsumer.net.metrics import ConnectionMetrics
 
 
-CHECK_INTERVAL_MS = 50.0
+CHECK_INTERVAL_MS = 90.0  # what interrupts no system call is noticed within 100 ms
 
 
 class Lock(Protocol):

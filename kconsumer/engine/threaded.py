@@ -107,7 +107,7 @@ class ThreadedDriver(Driver):
             self.next_manager_poll = now + MAX_MANAGER_POLL_INTERVAL_MS
             group = self._components.group
             commit_due = FOREVER if group is None else group.commits.auto_commit_due
-            self._managers_due = min(now + MAX_EVENT_INTERVAL_MS, commit_due), self._components.dispatcher.ended
+            self.set_managers_due(min(now + MAX_EVENT_INTERVAL_MS, commit_due))
         if self.wakeup_requested and self.wakeup_enabled:
             return 0.0
         # Only a poll runs callbacks. Other calls would poll without waiting until they end, and block an event loop.

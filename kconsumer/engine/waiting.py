@@ -17,10 +17,12 @@ The rules of an operation:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Generator
+from typing import TypeAlias, TypeVar
 
-from kconsumer._internal.managers import Promise
+from kconsumer._core.cycle import Wait, run
+
+__all__ = ["AT_ONCE", "Operation", "Wait", "run"]
 
 T = TypeVar("T")
 
@@ -28,48 +30,4 @@ AT_ONCE = 0.0
 """The deadline of a wait that does not block. What has arrived is handled, and the managers are polled once."""
 
 
-class Wait:
-    """A wait of an operation: what ends it, and which work is allowed meanwhile. Any activity may end it early."""
-
-    __slots__ = ("deadline", "fetching", "joining", "managers", "promise")
-
-    def __init__(
-        self,
-        deadline: float,
-        promise: Promise[Any] | None = None,
-        joining: bool = False,
-        fetching: bool = False,
-        managers: bool = True,
-    ) -> None:
-        self.deadline = deadline  # the latest end of the wait; ms on the engine's clock
-        self.promise = promise  # the wait ends when this promise is done
-        self.joining = joining  # the member may join the group during the wait
-        self.fetching = fetching  # fetches may be sent, and buffered data ends the wait
-        self.managers = managers  # managers are polled; if False, the wait is only for requests in flight
-
-
 Operation: TypeAlias = Generator[Wait, None, T]
-
-
-def run(operation: Operation[T], wait: Callable[[Wait], object]) -> T:
-    """Drive an operation to its end. Returns its result. Calls `wait` with each `Wait` that the operation yields.
-
-    There is no call between the end of the operation and the return. After a call, a signal handler could raise an
-    exception, and the records that the operation has taken from the buffer would be lost.
-    """
-    try:
-        request = next(operation)
-        while True:
-            try:
-                wait(request)
-            except BaseException as error:
-                request = operation.throw(error)
-            else:
-                request = next(operation)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    except BaseException:
-        # Either the operation raised, and has ended, or an asynchronous exception hit this frame between two waits.
-        operation.close()
-        raise

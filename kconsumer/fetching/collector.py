@@ -16,16 +16,16 @@ Those of an AsyncConsumer run after `collect`, and before `finish`, which does t
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.backoff import ExponentialBackoff
+from kconsumer._core.cycle import RecordTaker
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.deserializers import adapt
 from kconsumer.errors import KafkaError, OffsetOutOfRangeError
-from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
+from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.error_actions import ERROR_ACTIONS, RESET, fetch_error
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.partition import FetchPosition
@@ -37,11 +37,10 @@ if TYPE_CHECKING:
     from kconsumer._core.decode import RecordRun
     from kconsumer._core.metrics import FetchEvents
 
-NO_LIMIT = sys.maxsize  # bytes of records that a call may take
 Skipped = dict[TopicPartition, Sequence[tuple[int, int, str]]]
 
 
-class Collector:
+class Collector(RecordTaker[ConsumerRecords]):
     """Takes records from the buffer in order of arrival."""
 
     def __init__(
@@ -56,74 +55,20 @@ class Collector:
         deferred: bool = False,
         metrics: FetchEvents | None = None,
     ) -> None:
-        self._positions = positions
-        self._assignment = positions.assignment
-        self._changes = positions.assignment.changes
-        self._metrics = metrics
-        self._delivery = positions.delivery
-        self._buffer = buffer
-        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._key = None if key_deserializer is None else adapt(key_deserializer, "key")
         self._value = None if value_deserializer is None else adapt(value_deserializer, "value")
-        self._deserializes = self._key is not None or self._value is not None
-        #: The caller runs deserializers between `collect` and `finish`. Until then, the records count as not returned.
-        self.deferred = deferred
-        self.collected: Sequence[RecordRun] = ()  # what the last `collect` has taken, if `deferred`
-        self._skipped: Skipped = {}
-        self._output_left = 0  # bytes that the running call may still decompress
-        #: The last call moved a position but returned no record. In this case `poll` must return, too.
-        self.positions_advanced = False
+        super().__init__(
+            positions.assignment,
+            positions.delivery,
+            buffer,
+            metrics,
+            ConsumerRecords,
+            deserializes=self._key is not None or self._value is not None,
+            deferred=deferred,
+        )
+        self._positions = positions
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._unlocked: Callable[[], AbstractContextManager[object]] = nullcontext
-        self.out_of_memory = False  # the last call raised MemoryError; the data it was taking is unchanged
-        self.busy = False  # deserializers are running, so no records can be taken
-
-    def collect(self, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
-        """Returns up to `max_records` of the buffered records. Never waits.
-
-        With `max_bytes`, stops after the record with which the serialized size of the records reaches this many bytes.
-        Deserializers do not run in this mode.
-
-        If the next fetch to read has an error, raises the error. If this call has taken records already, it returns
-        them, and the next call raises the error. Examples of errors are corrupt records, a missing permission, an
-        offset out of range without a reset policy, or an exception of a deserializer. The position of that partition
-        does not move.
-        """
-        buffer = self._buffer
-        self.positions_advanced = self.out_of_memory = False
-        self._delivery.begin()
-        if buffer.has_paused:
-            buffer.restore_paused()
-        failure = buffer.take_failure()
-        if failure is not None:
-            raise failure
-        fetch = buffer.peek()
-        if fetch is None:
-            return ConsumerRecords.EMPTY
-        runs: list[RecordRun] = []
-        moved_to = self._delivery.after
-        skipped: Skipped = {}
-        left = max_records
-        self._output_left = output_room = buffer.memory.output_room
-        try:
-            while fetch is not None and left > 0 and self._output_left > 0:
-                room = NO_LIMIT if max_bytes is None else max_bytes - sum(run.size for run in runs)
-                if room <= 0:
-                    break
-                left -= self._drain(fetch, left, room, runs, moved_to, skipped)
-                fetch = buffer.peek()
-        except KafkaError:
-            if not moved_to:
-                raise
-        finally:
-            buffer.memory.record_decompressed(output_room - self._output_left)
-        if self.deferred and runs and max_bytes is None:
-            self.collected, self._skipped = runs, skipped
-            return ConsumerRecords.from_runs(runs, moved_to, skipped)
-        if self._deserializes and self._delivery.open:
-            runs = self._drop_moved(runs, skipped)
-        self.positions_advanced = bool(moved_to) and not runs
-        self._record(runs, moved_to)
-        return ConsumerRecords.from_runs(runs, moved_to, skipped)
 
     def finish(self, complete: int, failed: RecordRun | None) -> ConsumerRecords:
         """Returns `collected` records, after the deserializers have run: the first `complete` runs, and `failed`.
@@ -160,11 +105,6 @@ class Collector:
                 self._put_back(tp, moved_to[tp], reached)
                 self._skipped[tp] = [batch for batch in self._skipped.get(tp, ()) if batch[1] <= end.next_offset]
         return runs, moved_to
-
-    def _record(self, runs: list[RecordRun], moved_to: dict[TopicPartition, FetchPosition]) -> None:
-        """Record the metrics of what a poll returns."""
-        if self._metrics is not None:
-            self._metrics.record_returned(runs, moved_to, self._assignment.states(), self._changes.now)
 
     def shorten(self, offsets: Mapping[TopicPartition, int]) -> None:
         """End the open batch at these offsets: the records from there on are not returned, and are fetched again."""
@@ -230,71 +170,6 @@ class Collector:
         if self._positions.restore(tp, position, reached):
             state = self._assignment.get(tp)
             self._buffer.drop_stale(tp, state, state.position)
-
-    def _drain(
-        self,
-        fetch: CompletedFetch,
-        limit: int,
-        room: int,
-        runs: list[RecordRun],
-        moved_to: dict[TopicPartition, FetchPosition],
-        skipped: Skipped,
-    ) -> int:
-        """Take up to `limit` records from `fetch`, the first fetch of the buffer. Returns the number of records taken.
-
-        Stops after the record with which the size of the records reaches `room` bytes. Adds the records to `runs`, the
-        new position to `moved_to`, and skipped records to `skipped`.
-        """
-        chain: FetchChain = fetch.chain
-        tp, state, position = chain.topic_partition, chain.state, chain.state.position
-        if state.paused and self._assignment.find(tp) is state:
-            self._buffer.set_aside_paused(chain)
-            return 0
-        if (
-            not state.fetchable
-            or position is None
-            or position.offset != fetch.position
-            # The user called seek() with the offset of the corrupt bytes. That sets a new, equal position, which
-            # requests another fetch that starts there, without corrupt bytes before that offset.
-            or (fetch.corrupt_at is not None and position is not fetch.corrupt_at)
-            or self._assignment.find(tp) is not state
-        ):
-            self._buffer.drop(chain)
-            return 0
-        data = fetch.data
-        if data is None:
-            self._handle_error(fetch, first=not moved_to)
-            return 0
-        output = data.output_bytes
-        try:
-            run = data.take(limit, room, self._output_left)
-            # If a deserializer fails, the run is shortened, and the data is set back to where the run ends.
-            if self._deserializes and room == NO_LIMIT and not self._deserialized(run, fetch, position):
-                return 0
-        except KafkaError as error:
-            fetch.fail(str(error), self._changes.now, position)
-            raise
-        except MemoryError:
-            self.out_of_memory = True
-            raise
-        finally:
-            self._output_left -= data.output_bytes - output
-        taken = len(run)
-        fetch.advance(taken, run.size)
-        if taken:
-            runs.append(run)
-        if data.next_offset != position.offset:
-            chain.advance(data.next_offset, position.leader)
-            self._delivery.before.setdefault(tp, position)
-            self._delivery.open = True
-            moved_to[tp] = FetchPosition(chain.position, data.next_leader_epoch, position.leader)
-            state.advance(moved_to[tp], fetch.topic_id)
-            passed_over = data.take_skipped()
-            if passed_over:
-                skipped[tp] = [*skipped.get(tp, ()), *passed_over]
-        if data.exhausted:
-            self._buffer.pop(fetch)
-        return taken
 
     def _deserialized(self, run: RecordRun, fetch: CompletedFetch, position: FetchPosition) -> bool:
         """Run the deserializers without the lock. Returns False if the records must no longer be returned."""

@@ -6,20 +6,19 @@ Decides which state is kept when the assignment changes. The membership decides 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 
+from kconsumer._core.cycle import AssignedPartitions, ChangeLog
 from kconsumer.errors import StateError
-from kconsumer.state.changes import ChangeLog
 from kconsumer.state.partition import PartitionState
 from kconsumer.types import TopicPartition
 
 
-class Assignment:
+class Assignment(AssignedPartitions[PartitionState]):
     """The states of the assigned partitions, in the order in which they are fetched."""
 
     def __init__(self, changes: ChangeLog[PartitionState] | None = None) -> None:
-        self.changes: ChangeLog[PartitionState] = changes or ChangeLog()
-        self._states: dict[TopicPartition, PartitionState] = {}  # in fetch order
+        super().__init__(changes or ChangeLog())
         self._target: frozenset[TopicPartition] | None = None  # the target assignment; None: all assigned partitions
 
     def replace(self, partitions: Collection[TopicPartition]) -> None:
@@ -52,20 +51,6 @@ class Assignment:
         if state is None:
             raise StateError(f"partition {tp} is not assigned to this consumer")
         return state
-
-    def find(self, tp: TopicPartition) -> PartitionState | None:
-        """Returns the partition's state, or None if it is not assigned."""
-        return self._states.get(tp)
-
-    def states(self) -> Mapping[TopicPartition, PartitionState]:
-        """Returns the states by partition. This is not a copy, so do not change the assignment while iterating."""
-        return self._states
-
-    def move_to_end(self, tp: TopicPartition) -> None:
-        """Move the partition to the end of the fetch order. Does nothing if it is not assigned."""
-        state = self._states.pop(tp, None)
-        if state is not None:
-            self._states[tp] = state
 
     # --- flags ------------------------------------------------------------------------------------------
 

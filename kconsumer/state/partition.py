@@ -10,9 +10,9 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from kconsumer._core.cycle import ChangeLog, PartitionPosition
 from kconsumer._internal.transitions import checked_transition
 from kconsumer.errors import KafkaError, StateError
-from kconsumer.state.changes import ChangeLog
 from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
 from kconsumer.state.read_replica import ReadReplica
 from kconsumer.types import OffsetReset, TopicPartition
@@ -49,32 +49,22 @@ class FetchPosition(NamedTuple):
     leader: LeaderAndEpoch = NO_LEADER  # the leader that the position was validated against
 
 
-class PartitionState:
+class PartitionState(PartitionPosition[FetchPosition]):
     """The state of one assigned partition."""
 
     __slots__ = (
         "awaiting_callback",
-        "changes",
         "failures",
         "fetch_state",
-        "fetchable",
         "flags_since",
-        "high_watermark",
         "last_error",
-        "last_stable_offset",
-        "log_start_offset",
         "next_retry",
-        "out_of_range",
         "out_of_range_offset",
-        "paused",
         "pending_revocation",
-        "position",
         "replica",
         "reset_end",
         "reset_strategy",
         "state_since",
-        "topic_id",
-        "topic_partition",
         "unsubscribed",
     )
 
@@ -143,11 +133,6 @@ class PartitionState:
     def leave(self) -> None:
         """Record later changes elsewhere, because the partition is not assigned any more."""
         self.changes = ChangeLog(self.changes.now)
-
-    def advance(self, position: FetchPosition, topic_id: bytes | None) -> None:
-        """Set the position after records were taken. `topic_id` is the id of the topic that contains them."""
-        self.position = position
-        self.topic_id = topic_id
 
     def set_position(self, position: FetchPosition) -> None:
         """Replace a valid position. Raises StateError if the partition has no valid position."""

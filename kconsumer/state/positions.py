@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from kconsumer._core.cycle import Delivery
 from kconsumer.errors import KafkaError
 from kconsumer.state.assignment import Assignment
 from kconsumer.state.cluster import NO_LEADER, Cluster, LeaderAndEpoch
-from kconsumer.state.delivery import Delivery
 from kconsumer.state.partition import (
     AWAIT_RESET,
     AWAIT_VALIDATION,
@@ -30,7 +30,7 @@ class Positions:
     def __init__(self, assignment: Assignment, default_reset: OffsetReset = OffsetReset.LATEST) -> None:
         self.assignment = assignment
         self.default_reset = default_reset
-        self.delivery = Delivery()
+        self.delivery: Delivery[FetchPosition] = Delivery()
         self._changes = assignment.changes
         self._recreated: set[str] = set()  # topics that were deleted and created again
 

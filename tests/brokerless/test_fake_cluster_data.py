@@ -94,7 +94,7 @@ def test_the_system_clock_is_adjusted(cluster: FakeCluster, engine: str, monkeyp
     """Brokers have the wall clock of the system, also after it was set to another time."""
     cluster.create_topic("t", message_timestamp_type="LogAppendTime")
     adjusted = Clock().wall_ms() + 3_600_000
-    monkeypatch.setattr(Clock, "wall_ms", lambda _: adjusted)
+    monkeypatch.setattr("kconsumer._core.lock.time", lambda: adjusted / 1000)
     cluster.produce("t", [b"a"])
     with consumer_of(cluster, engine) as consumer:
         (record,) = consumer.poll(DEADLINE_S)

@@ -183,5 +183,5 @@ def test_exception_at_any_call(broker: GroupBroker, name: str, kind: str, act: C
                     consumer.subscribe(["t"])
                 consumer.resume(*consumer.paused())
                 reads(consumer, journal)
-    assert point > 10  # the loop reached some points
+    assert point > 5  # the loop reached some points: little of a poll is Python
     assert no_thread_left()

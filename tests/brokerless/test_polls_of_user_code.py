@@ -97,7 +97,7 @@ def test_a_seek_after_an_interrupted_poll(stopping: Callable[[str, str, str], No
         cluster.produce("t", [b"0", b"1"])
         with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
             consumer.assign([TP])
-            stopping("return", "engine/base.py", "poll")
+            stopping("return", "consumer.py", "_poll")
             with pytest.raises(Stop):
                 consumer.poll(LIMIT_S)
             assert 0 == consumer.position(TP)

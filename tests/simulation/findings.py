@@ -9,7 +9,7 @@ from simulation.mutation import Mutation
 
 CLASSIC = "coordinator.classic_protocol.manager"
 #: Lets the handlers of simulated signals run. The library does so only after a wait, when no step is unfinished.
-RUN_HANDLERS = "{indent}from kconsumer.engine.driver import SIGNALS\n\n{indent}SIGNALS.run_noted()\n"
+RUN_HANDLERS = "{indent}from kconsumer._internal.deferred_signals import SIGNALS\n\n{indent}SIGNALS.run_noted()\n"
 
 FINDINGS = (
     Mutation(
@@ -59,13 +59,17 @@ FINDINGS = (
     Mutation(
         "auto-commit-after-collect",
         "The auto-commit contains the records of the poll that starts it.",
-        "engine.base",
-        "Engine._collect",
-        "step.end()\n            if parts.user_calls.waiting:",
-        "step.end()\n                if parts.group is not None:\n"
-        "                    self.delivery.open = False\n"
-        "                    parts.group.commits.maybe_auto_commit(self._clock.now())\n"
-        "            if parts.user_calls.waiting:",
+        "consumer",
+        "Consumer._poll",
+        "return self._engine.poll(timeout_ms, max_records, max_bytes)",
+        "engine = self._engine\n"
+        "        records = engine.poll(timeout_ms, max_records, max_bytes)\n"
+        "        group = engine.components.group\n"
+        "        if group is not None:\n"
+        "            with engine.changing():\n"
+        "                engine.delivery.open = False\n"
+        "                group.commits.maybe_auto_commit(engine.components.clock.now())\n"
+        "        return records",
     ),
     Mutation(
         "poll-after-close-in-callback",
@@ -111,11 +115,9 @@ FINDINGS = (
         "handlers-inside-a-step",
         "A signal handler that raises runs after responses have arrived, and before they are handled.",
         "engine.dispatcher",
-        "Dispatcher.step",
-        "return self.end_step(self._client.poll(timeout_ms, now))",
-        "ended = self._client.poll(timeout_ms, now)\n"
-        + RUN_HANDLERS.format(indent=" " * 8)
-        + "        return self.end_step(ended)",
+        "Dispatcher._end_step",
+        "if ended:\n            woken_at",
+        RUN_HANDLERS.format(indent=" " * 8).lstrip() + "        if ended:\n            woken_at",
     ),
     Mutation(
         "interrupted-leave",

@@ -202,18 +202,21 @@ MUTATIONS = (
     Mutation(
         "stale-data-returned",
         "Buffered data is returned although the position was changed.",
-        "fetching.collector",
-        "Collector._drain",
-        "or position.offset != fetch.position",
-        "",
+        "fetching.buffer",
+        "FetchBuffer.drop",
+        "self._forget([chain])",
+        "state = chain.state\n"
+        "        if not state.fetchable or state.position is None:\n"
+        "            return self._forget([chain])\n"
+        "        state.position = state.position._replace(offset=chain.position)",
     ),
     Mutation(
         "data-of-revoked-partition-returned",
         "Buffered data of a partition that is being revoked is returned.",
-        "fetching.collector",
-        "Collector._drain",
-        "not state.fetchable\n            or position is None",
-        "position is None",
+        "state.partition",
+        "PartitionState._refresh",
+        "any(self._flags())",
+        "self.paused",
     ),
     Mutation(
         "resume-ignored",

@@ -50,7 +50,7 @@ cdef class CompletedFetch:
 
 cdef class BufferedChain:
     cdef public object topic_partition
-    cdef public object state
+    cdef public PartitionPosition state
     cdef public object leader
     cdef public int64_t position
     cdef public object next_offset

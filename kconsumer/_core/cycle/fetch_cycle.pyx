@@ -295,7 +295,7 @@ cdef class FetchCycle:
                 buffer.memory.record_response(frame.capacity, flight.max_bytes + flight.max_bytes // 4)
             part.fetch.block = block
             part.fetch.tally.expect()
-            manager.assignment.move_to_end(part.requested.chain.topic_partition)
+            manager.assignment.move_last(part.requested.chain.topic_partition)
             buffer.append(part.fetch, part.end)
         if buffer.finished:
             buffer.account(self.events, now)
@@ -303,7 +303,7 @@ cdef class FetchCycle:
 
     cdef int update_offsets(self, BufferedChain chain, ResponseRow* row) except -1:
         """Store the offsets that a response reports of a partition."""
-        state = chain.state
+        cdef PartitionPosition state = chain.state
         if row.high_watermark >= 0:
             state.high_watermark = row.high_watermark
         if row.last_stable_offset >= 0:

@@ -30,7 +30,7 @@ cdef class BrokerFetchState:
 
 cdef class PlannerState:
     cdef public object _cluster
-    cdef public object _changes
+    cdef public ChangeLog _changes
     cdef public BufferQueue _buffer
     cdef public double _next_release       # when the first backoff ends (ms)
     cdef public double _lease_end          # when the first partition may be read from another replica (ms)
@@ -42,7 +42,7 @@ cdef class PlannerState:
 
 
 cdef class FetchState:
-    cdef public object assignment
+    cdef public AssignedPartitions assignment
     cdef public BufferQueue buffer
     cdef public PlannerState planner
     cdef public dict in_flight             # fetches of sessions, by broker

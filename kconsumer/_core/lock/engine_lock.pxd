@@ -20,14 +20,29 @@ cdef class Step:
     cdef public bint waiting
     cdef public unsigned long shared_by
 
+    cpdef int end(self) except -1
     cpdef int resume(self, bint changing) except -1
 
 
+cdef class ClientState:
+    cdef public EngineLock lock         # guards all of them
+    cdef public Step step
+    cdef public Clock clock
+    cdef public ManagerTime changes     # the time of the last change, and what has changed since
+    cdef public object user_calls       # the DeferredCalls: they run when the lock is released
+    cdef public object end_wait         # ends the wait of the calling thread; any thread may call it
+    cdef public object turnstile        # where other threads wait for the lock
+    cdef public bint closed
+
+
 cdef class Section:
-    cdef object parts
+    cdef ClientState parts
     cdef HeldHandlers signals
     cdef bint holds
     cdef bint nested
+
+    cdef int enter(self) except -1
+    cdef int leave(self, bint consistent) except -1
 
 
 cdef class Waiting:

@@ -133,9 +133,10 @@ cdef class Step:
         """Undo `begin_shared`."""
         self.shared_by = 0
 
-    def end(self):
+    cpdef int end(self) except -1:
         """Mark the end of a change, after which the state is consistent, unless a change of another thread was not."""
         self.unfinished = self.interrupted
+        return 0
 
     cpdef int resume(self, bint changing) except -1:
         """Mark that this thread holds the lock again, and whether it is `changing` the state."""
@@ -147,6 +148,10 @@ cdef class Step:
         self.unfinished = self.interrupted = True
 
 
+cdef class ClientState:
+    """What each section of a client uses. It is the base of `ClientComponents`."""
+
+
 @cython.final
 cdef class Section:
     """A context manager that holds the engine's lock and defers signal handlers. Sections may be nested.
@@ -155,11 +160,14 @@ cdef class Section:
     set, and every later call except close() raises StateError.
     """
 
-    def __init__(self, parts, HeldHandlers signals not None):
+    def __init__(self, ClientState parts not None, HeldHandlers signals not None):
         self.parts, self.signals = parts, signals
 
     def __enter__(self):
-        parts = self.parts
+        self.enter()
+
+    cdef int enter(self) except -1:
+        cdef ClientState parts = self.parts
         cdef Step step = parts.step
         self.holds = self.signals.begin_all(parts.end_wait)
         # Set before the lock is acquired. If an asynchronous exception hits between the acquisition and the body,
@@ -169,18 +177,24 @@ cdef class Section:
         self.nested = step.unfinished or (step.shared_by != 0 and step.shared_by == PyThread_get_thread_ident())
         if not self.nested:
             step.unfinished = True
-        parts.lock.acquire()
-        parts.changes.set_now(parts.clock.now())
+        parts.lock.take(True, -1)
+        parts.changes.now = parts.clock.now()
+        return 0
 
     def __exit__(self, kind, error, trace):
-        parts = self.parts
-        if not self.nested and (kind is None or issubclass(kind, expected)):
-            (<Step> parts.step).end()
-        parts.lock.release()
+        self.leave(kind is None or issubclass(kind, expected))
+
+    cdef int leave(self, bint consistent) except -1:
+        """End the section. Its change is not complete if the state is not `consistent`."""
+        cdef ClientState parts = self.parts
+        if not self.nested and consistent:
+            parts.step.end()
+        parts.lock.drop()
         if parts.user_calls.waiting:
             parts.user_calls.run()
         if self.holds:
             self.signals.end()
+        return 0
 
 
 @cython.final

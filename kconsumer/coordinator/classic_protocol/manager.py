@@ -179,7 +179,8 @@ class ClassicMembership(Membership[Member]):
     def _rejoin_not_needed(self) -> bool:
         if self._member.rejoin_reason is not None:
             return False
-        if self._subscription.subscribed_topics() != self._joined_topics:
+        topics = self._subscription.subscribed_topics()
+        if topics is not self._joined_topics and topics != self._joined_topics:
             self._member.request_rejoin("the subscription has changed")
             return False
         if self._leader is not None and self._cluster.update_version != self._seen_metadata:

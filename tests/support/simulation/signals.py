@@ -1,8 +1,8 @@
 """Signals of a simulation: handlers that run where the library lets them run, on the thread of the application.
 
 The library defers the handlers of real signals (`kconsumer/_internal/deferred_signals.py`). During a call, they run
-after each wait. A simulation runs on a thread of its own, which runs no handlers of signals. So during a run,
-`SimulatedSignals` stands for the library's object in the module that lets the handlers run.
+after each wait. A simulation runs on a thread of its own, which runs no handlers of signals. So during a run, the
+method of the library that lets the handlers run is replaced by that of `SimulatedSignals`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kconsumer._internal.deferred_signals import SIGNALS
-from kconsumer.engine import driver
+import pytest
+
+from kconsumer._internal.deferred_signals import DeferredSignals
 from support.simulation.scheduler import Process, Scheduler
 
 
@@ -24,12 +25,10 @@ class SimulatedSignals:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Stands for the library's object until the context ends."""
-        vars(driver)["SIGNALS"] = self
-        try:
+        """Let the library run these handlers in place of real ones until the context ends."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(DeferredSignals, "run_noted", lambda _: self.run_noted())
             yield
-        finally:
-            vars(driver)["SIGNALS"] = SIGNALS
 
     def send(self, process: Process, handler: Callable[[], None], end_wait: Callable[[], None]) -> None:
         """Let a handler run in the running call of a process. `end_wait` ends the wait of this call."""
@@ -39,18 +38,6 @@ class SimulatedSignals:
     def drop(self, process: Process) -> None:
         """Forget the signals of a process, because its call has ended before their handlers could run."""
         self._noted.pop(process, None)
-
-    # --- what the library calls ---
-
-    def hold(self, _wake: Callable[[], None] | None = None) -> bool:
-        """Returns False, so that `release` is not called: handlers only run in `run_noted`."""
-        return False
-
-    def refresh(self) -> None:
-        """Do nothing, because there are no real handlers."""
-
-    def release(self) -> None:
-        """Do nothing."""
 
     def run_noted(self) -> None:
         """Call the handlers for the signals of the running process. Raises their exceptions."""

@@ -16,7 +16,6 @@ from kconsumer.fetching.manager import FetchManager
 from kconsumer.fetching.session import MAX_EPOCH
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import AbortedTransaction, FetchableTopicResponse, FetchPartitionData, FetchResponse
-from kconsumer.state.assignment import Assignment
 from kconsumer.testing.batches import build_batch
 from support.harnesses.fetch_twins import CycleConnection, FetchTwins, make_frame
 
@@ -385,7 +384,6 @@ def test_end_of_a_backoff() -> None:
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (Assignment, "move_to_end"),
         (FetchManager, "end_flight"),
         (CycleConnection, "encode"),
         (CycleConnection, "may_continue"),

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from kconsumer._core.cycle import ChangeLog
 from kconsumer.errors import StateError
-from kconsumer.state.changes import ChangeLog
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import (
     HAS_POSITION,

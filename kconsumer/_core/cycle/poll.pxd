@@ -1,0 +1,63 @@
+# A poll: what it checks before it waits, and how it waits. `kconsumer/engine/` has the rest of these classes.
+
+from kconsumer._core.lock cimport Clock, ClientState, EngineLock
+
+
+cdef class Wait:
+    cdef readonly double deadline            # the latest end of the wait; ms on the engine's clock
+    cdef readonly object promise             # the wait ends when this promise is done
+    cdef readonly bint joining               # the member may join the group during the wait
+    cdef readonly bint fetching              # fetches may be sent, and buffered data ends the wait
+    cdef readonly bint managers              # managers are polled; if False, the wait is only for requests in flight
+
+
+cdef class DispatcherState:
+    cdef public object _client
+    cdef public Clock _clock
+    cdef public list on_woken                # called with `now` before responses are handled
+    cdef public Py_ssize_t ended             # the number of requests that have ended
+    cdef public list _waiting                # (UnsentRequest, the time (ms) since which it waits)
+    cdef public bint _failed                 # a request failed since the last step: its manager must be polled first
+    cdef public object _error                # the first error that a handler raised since the last step
+
+    cdef bint run_step(self, double timeout_ms) except -1
+    cdef bint finish_step(self, list ended) except -1
+
+
+cdef class DriverState:
+    cdef public ClientState _components
+    cdef public DispatcherState _dispatcher
+    cdef public Clock _clock
+    cdef public double next_manager_poll     # ms; before this time a poll() that finds data need not poll the managers
+    cdef double idle_until                   # see `managers_due`
+    cdef Py_ssize_t idle_ended               # the number of ended requests when `idle_until` was set
+    cdef public bint wakeup_requested        # wakeup() was called
+    cdef public bint wakeup_enabled          # a requested wakeup raises WakeupError; False while close() runs
+
+    cdef double due(self) noexcept
+
+
+cdef class PollState:
+    cdef public ClientState components
+    cdef public EngineLock lock
+    cdef public Clock _clock
+    cdef public Delivery delivery
+    cdef public DriverState driver
+    cdef public object callbacks
+    cdef public object interceptors
+    cdef public object _metrics
+    cdef public bint _closing
+    cdef readonly long _forks
+    cdef bint quiet                          # no manager had to be polled when the last poll began
+    cdef public bint _last_poll_empty        # the last full poll (`_poll_full`) found no records and no error
+    cdef object subscription
+    cdef object nothing                      # SubscriptionKind.NONE
+    cdef object group                        # or None
+    cdef FetchState fetch
+    cdef BufferQueue buffer
+    cdef RecordTaker collector
+    cdef double max_poll_interval_ms
+
+    cdef object begin(self, double timeout_ms, Py_ssize_t max_records, object max_bytes)
+    cdef object collect(self, Py_ssize_t max_records, object max_bytes, bint find_handlers=*)
+    cdef bint is_group_idle(self) except -1
