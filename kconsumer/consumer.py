@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 from kconsumer._client.blocking_client import BlockingClient
 from kconsumer._client.client_base import Timeout
 from kconsumer._client.consumer_base import ConsumerBase, Offsets, P, Partition, Time
-from kconsumer._common.clock import Timer
 from kconsumer._core.decode import ConsumerRecord
+from kconsumer._core.lock import Timer
 from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import guarded

@@ -49,7 +49,6 @@ CLEAN = [
     "kconsumer/assignors.py",
     "kconsumer/_common/backoff.py",
     "kconsumer/cli",
-    "kconsumer/_common/clock.py",
     "kconsumer/_internal/compression.py",
     "kconsumer/config",
     "kconsumer/consumer.py",

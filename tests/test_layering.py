@@ -28,11 +28,7 @@ FACTS = {
     "repeated_failures",
     "signal_safe_lock",
 }
-TOOLS = (
-    FACTS
-    | {"clock", "_core", "schema", "config", "compression"}
-    | {"assignors", "listener", "metrics", "deserializers"}
-)
+TOOLS = FACTS | {"_core", "schema", "config", "compression"} | {"assignors", "listener", "metrics", "deserializers"}
 MANAGED = TOOLS | {"state", "status", "records", "requests", "managers", "progress"}
 MANAGED |= {"metadata", "offsets", "coordinator", "fetching", "telemetry"}
 PUBLIC = MANAGED | {
@@ -67,7 +63,6 @@ ALLOWED: dict[str, set[str]] = {
     "extras": set(),
     "transitions": {"errors"},
     "types": set(),
-    "clock": {"_core"},
     "deferred_calls": {"signal_safe_lock", "types"},
     "repeated_failures": set(),
     "signal_safe_lock": set(),
@@ -85,13 +80,13 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": FACTS | {"_core"},
     "deserializers": FACTS,
     "prometheus": FACTS | {"metrics"},
-    "opentelemetry": FACTS | {"_version", "aio", "clock", "consumer", "metrics", "records"},
+    "opentelemetry": FACTS | {"_version", "_core", "aio", "consumer", "metrics", "records"},
     "offset_arguments": FACTS | {"_core", "records"},
     "decode": FACTS | {"_core", "records", "compression", "arrow"},
     "requests": FACTS | {"schema"},
-    "net": FACTS | {"_version", "_core", "schema", "config", "clock", "metrics", "requests"},
+    "net": FACTS | {"_version", "_core", "schema", "config", "metrics", "requests"},
     "state": FACTS | {"_core", "schema"},
-    "managers": FACTS | {"requests", "schema", "clock"},
+    "managers": FACTS | {"_core", "requests", "schema"},
     "progress": FACTS | {"managers"},
     "status": FACTS,
     "metadata": TOOLS | {"state", "managers", "progress"},
@@ -112,14 +107,14 @@ ALLOWED: dict[str, set[str]] = {
     "testing": PUBLIC,
     "formats": FACTS,
     "decoded_columns": FACTS | {"arrow", "formats", "records"},
-    "registry": FACTS | {"arrow", "clock", "config", "formats"},
-    "spark": FACTS | {"", "arrow", "config", "clock", "formats", "ranges", "registry", "signal_safe_lock"} | EXPORTERS,
+    "registry": FACTS | {"arrow", "_core", "config", "formats"},
+    "spark": FACTS | {"", "arrow", "config", "_core", "formats", "ranges", "registry", "signal_safe_lock"} | EXPORTERS,
     # `kconsumer fake-cluster` runs a cluster of `testing`.
     "cli": {
         "",
         "arrow",
         "assignors",
-        "clock",
+        "_core",
         "config",
         "engine",
         "errors",
@@ -137,7 +132,7 @@ ALLOWED: dict[str, set[str]] = {
 def layer_of(module: str) -> str:
     """Returns the layer of a module of kconsumer, for example `net` for `kconsumer.net.client`.
 
-    Each module of PRIVATE is a layer of its own: `clock` for `kconsumer._common.clock`.
+    Each module of PRIVATE is a layer of its own: `backoff` for `kconsumer._common.backoff`.
     """
     first, *rest = [*module.split("."), ""][1:]
     return rest[0] or first if first in PRIVATE else first
@@ -295,7 +290,7 @@ def test_documents_import_public_names() -> None:
 
 # Private modules that the command and the Spark source import, with the reason.
 INTERNAL_MODULES = {
-    "kconsumer._common.clock": "tests inject virtual time",
+    "kconsumer._core.lock": "tests inject virtual time",
     "kconsumer.config.kinds": "how a secret refers to the environment or a file",
     "kconsumer.config.options": "names, aliases and secrecy of the options of a consumer",
     "kconsumer.engine.state_dump": "the report that the command prints on SIGUSR1",

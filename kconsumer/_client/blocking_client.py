@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from kconsumer._client.client_base import ClientBase, Timeout
-from kconsumer._common.clock import Timer
+from kconsumer._core.lock import Timer
 from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer.errors import KafkaError
 

@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from kconsumer._common.clock import Clock, Timer
 from kconsumer._common.foreign_methods import existing
+from kconsumer._core.lock import Clock, Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.iteration import Iteration

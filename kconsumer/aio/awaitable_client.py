@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from kconsumer._client.client_base import ClientBase, Timeout
-from kconsumer._common.clock import Timer
+from kconsumer._core.lock import Timer
 from kconsumer.aio.client_engine import AsyncClientEngine
 from kconsumer.aio.loop_guard import LoopGuard
 from kconsumer.engine.waiting import Operation

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from kconsumer._client.client_base import Timeout
 from kconsumer._client.consumer_base import ConsumerBase, Offsets, P, Partition, Time
-from kconsumer._common.clock import Timer
 from kconsumer._core.decode import ConsumerRecord
+from kconsumer._core.lock import Timer
 from kconsumer.aio.awaitable_client import AwaitableClient
 from kconsumer.aio.engine import AsyncEngine
 from kconsumer.config.options import ConsumerConfig

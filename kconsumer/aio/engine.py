@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from kconsumer._common.clock import Timer
 from kconsumer._common.deferred_calls import get_logger
+from kconsumer._core.lock import Timer
 from kconsumer._internal.managers import FOREVER
 from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.aio.client_engine import AsyncClientEngine, drive

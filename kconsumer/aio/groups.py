@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kconsumer._common.clock import Timer
+from kconsumer._core.lock import Timer
 from kconsumer.aio.engine import AsyncEngine
 from kconsumer.aio.loop_guard import LoopGuard
 from kconsumer.config.options import ConsumerConfig

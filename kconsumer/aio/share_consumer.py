@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, Unpack, cast
 
 from kconsumer._client.client_base import Timeout
-from kconsumer._common.clock import Timer
 from kconsumer._core.decode import ShareRecord
+from kconsumer._core.lock import Timer
 from kconsumer.aio.awaitable_client import AwaitableClient
 from kconsumer.aio.share_engine import AsyncShareEngine
 from kconsumer.engine.environment import Environment

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kconsumer._common.clock import Timer
+from kconsumer._core.lock import Timer
 from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.aio.client_engine import AsyncClientEngine
 from kconsumer.aio.deserialization import AsyncDeserializers

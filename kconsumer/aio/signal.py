@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.engine.environment import Lock
 from kconsumer.engine.events import Signal
 from kconsumer.metrics.registry import Metrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.aio.driver import AsyncDriver
 
 MAX_TURN_MS = 10.0

@@ -23,7 +23,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kconsumer import Consumer, errors
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, CommandError, UsageError, add_connection, with_settings
 from kconsumer.cli.decoding import (
     decoded_part,

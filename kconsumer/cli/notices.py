@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 
 REPEAT_MS = 60_000.0  # the same warning is shown at most once in this time
 FIRST_NOTICE_S = 1.5  # after this time without a response, the command prints what it waits for

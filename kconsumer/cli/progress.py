@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 
 REDRAW_MS = 500.0
 

@@ -15,10 +15,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from kconsumer._common.clock import Timer
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.cycle import PollState
-from kconsumer._core.lock import fork_count
+from kconsumer._core.lock import Timer, fork_count
 from kconsumer._internal.deferred_signals import HandlersRunning
 from kconsumer.assignors import Assignor
 from kconsumer.config.options import ConsumerConfig

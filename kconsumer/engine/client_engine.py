@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TypeVar
 
-from kconsumer._common.clock import Timer
 from kconsumer._common.deferred_calls import get_logger
+from kconsumer._core.lock import Timer
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import ClientComponents
 from kconsumer.engine.driver import Driver

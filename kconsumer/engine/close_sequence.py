@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from kconsumer._common.clock import Timer
 from kconsumer._common.deferred_calls import get_logger
+from kconsumer._core.lock import Timer
 from kconsumer._internal.managers import Promise, UnsentRequest
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import Components, Group

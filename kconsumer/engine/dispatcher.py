@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kconsumer._common.clock import Clock
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.cycle import DispatcherState
+from kconsumer._core.lock import Clock
 from kconsumer._internal.requests import Ended, Reply, UnsentRequest
 from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError, UnsupportedVersionError
 from kconsumer.net.client import NetworkClient

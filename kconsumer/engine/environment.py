@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer._internal.managers import FOREVER
 from kconsumer.net.client import NetworkClient
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from kconsumer._common.clock import Timer
+from kconsumer._core.lock import Timer
 from kconsumer._internal.managers import Promise, UnsentRequest
 from kconsumer.engine.callbacks import Callbacks, CommitCallback, log_failed_commit
 from kconsumer.engine.components import Components, Group

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kconsumer._common.clock import Timer
+from kconsumer._core.lock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import guarded
 from kconsumer.groups.client_base import CLOSE_MS, STATES, TYPES, GroupClientBase, NewOffsets, Servers

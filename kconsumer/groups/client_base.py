@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from kconsumer._client.offset_arguments import offsets_to_commit
-from kconsumer._common.clock import Timer
+from kconsumer._core.lock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.errors import ConfigError

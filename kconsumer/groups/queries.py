@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from kconsumer._common.clock import Timer
 from kconsumer._common.error_codes import Errors
+from kconsumer._core.lock import Timer
 from kconsumer._internal.managers import Promise
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.engine.base import Engine

@@ -14,8 +14,7 @@ import selectors
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kconsumer._common.clock import Clock
-from kconsumer._core.lock import Waiting
+from kconsumer._core.lock import Clock, Waiting
 from kconsumer._core.net import MAX_IN_FLIGHT
 from kconsumer._version import VERSION
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, StateError, UnsupportedVersionError

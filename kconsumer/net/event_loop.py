@@ -11,7 +11,7 @@ import selectors
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer._core.net import IoLoop
 from kconsumer.errors import StateError
 from kconsumer.net.background import BackgroundExecutor, Start

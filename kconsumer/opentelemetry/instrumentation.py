@@ -21,7 +21,7 @@ from opentelemetry.propagate import get_global_textmap
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider, get_tracer
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer._version import VERSION
 from kconsumer.consumer import Consumer
 from kconsumer.errors import KafkaError, StateError, WakeupError

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kconsumer._common.clock import Clock
 from kconsumer._common.signal_safe_lock import SignalSafeLock
+from kconsumer._core.lock import Clock
 from kconsumer.engine.environment import ReentrantLock, Thread
 
 if TYPE_CHECKING:

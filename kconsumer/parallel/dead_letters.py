@@ -5,8 +5,8 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
-from kconsumer._common.clock import Clock
 from kconsumer._core.decode import ConsumerRecord
+from kconsumer._core.lock import Clock
 from kconsumer.parallel.producers import Header, Message, adapt
 from kconsumer.parallel.settings import Attempt, Retry
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from kconsumer._client.consumer_base import ConsumerBase
-from kconsumer._common.clock import Clock
 from kconsumer._core.decode import ConsumerRecord
+from kconsumer._core.lock import Clock
 from kconsumer.consumer import Consumer
 from kconsumer.errors import ConfigError, RecordDeserializationError
 from kconsumer.parallel.dead_letters import GROUP_HEADER, DeadLetters

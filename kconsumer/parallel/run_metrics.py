@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from kconsumer._common.clock import Clock
 from kconsumer._common.deferred_calls import get_logger
+from kconsumer._core.lock import Clock
 from kconsumer.metrics.registry import Metrics, Row, Stat
 from kconsumer.parallel.commits import Commits
 from kconsumer.parallel.offset_tracker import OffsetTracker

@@ -11,8 +11,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from kconsumer._common.clock import Timer
 from kconsumer._common.deferred_calls import get_logger
+from kconsumer._core.lock import Timer
 from kconsumer.deserializers import adapt_any
 from kconsumer.errors import (
     ConcurrentAccessError,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kconsumer._client.consumer_base import ConsumerBase
-from kconsumer._common.clock import Timer
+from kconsumer._core.lock import Timer
 from kconsumer._internal.managers import timed_out
 from kconsumer.arrow import RecordBatch, SparkBatch
 from kconsumer.errors import LogTruncationError, OffsetOutOfRangeError, StateError

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.arrow import RecordBatch, SparkBatch
 from kconsumer.ranges import offset_bounds
 from kconsumer.ranges.client_base import RangeClientBase, listed_topics

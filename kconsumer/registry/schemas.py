@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.formats.avro_schemas import AvroSchema, parse, with_valid_defaults
 from kconsumer.formats.framing import SchemaId, UnknownSchemaError, id_hint
 from kconsumer.registry.clients import client_of, resolved

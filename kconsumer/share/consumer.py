@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from kconsumer._client.blocking_client import BlockingClient
 from kconsumer._client.client_base import Timeout
-from kconsumer._common.clock import Timer
 from kconsumer._core.decode import ShareRecord
+from kconsumer._core.lock import Timer
 from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer.engine.access_guard import guarded
 from kconsumer.engine.environment import Environment

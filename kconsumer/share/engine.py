@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from kconsumer._common.clock import Timer
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.decode import ConsumerRecord, ShareRecord, run_of
+from kconsumer._core.lock import Timer
 from kconsumer._internal.managers import Promise
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.callbacks import Callbacks

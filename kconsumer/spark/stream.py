@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.errors import KafkaError
 from kconsumer.spark.admin import Admin
 from kconsumer.spark.batch import RangePartition, ranges_of

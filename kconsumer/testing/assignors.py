@@ -19,7 +19,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from unittest import SkipTest
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.assignors import (
     Assignment,
     Assignor,

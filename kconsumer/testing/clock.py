@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 
 
 class VirtualClock(Clock):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.groups.types import GroupDescription
 from kconsumer.testing.arguments import check_number, find_broker, find_partition, find_topic, sasl_settings
 from kconsumer.testing.cluster import releases

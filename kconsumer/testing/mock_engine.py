@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from kconsumer._common.clock import Clock, Timer
 from kconsumer._common.deferred_calls import get_logger
+from kconsumer._core.lock import Clock, Timer
 from kconsumer._internal.deferred_signals import HandlersRunning
 from kconsumer._internal.managers import Promise
 from kconsumer.assignors import Assignor, RebalanceProtocol

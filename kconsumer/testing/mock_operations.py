@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from kconsumer._common.clock import Timer
+from kconsumer._core.lock import Timer
 from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer._internal.managers import RequestManager, UnsentRequest
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback

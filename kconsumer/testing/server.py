@@ -17,8 +17,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kconsumer._common.clock import Clock
 from kconsumer._common.signal_safe_lock import SignalSafeLock
+from kconsumer._core.lock import Clock
 from kconsumer.testing.client_socket import ClientSocket
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.cluster import Cluster

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.net.sasl.tokens import Tokens
 from kconsumer.testing import FakeCluster

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, ConsumerRecord, TopicPartition
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.errors import LogTruncationError
 from kconsumer.testing import FakeCluster
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer._internal.requests import UnsentRequest
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import BrokerConnectionError, ProtocolError, TimeoutError

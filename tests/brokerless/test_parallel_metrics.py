@@ -15,7 +15,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
 from kconsumer import ConsumerRecord, TopicPartition
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.opentelemetry import OpenTelemetryReporter
 from kconsumer.parallel import Processor, Retry
 from kconsumer.parallel.concurrency import Concurrency

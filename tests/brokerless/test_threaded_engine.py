@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, TopicPartition
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.events import ApplicationEvent, ApplicationEvents, Signal
 from kconsumer.engine.network_thread import NetworkThread

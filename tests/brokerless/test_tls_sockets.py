@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer._internal.requests import UnsentRequest
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.net.sasl.http_proxy import Proxy, proxy_for
 from kconsumer.net.sasl.mechanism import MechanismError

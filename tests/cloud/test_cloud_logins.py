@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from kconsumer import Consumer
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.net.sasl.tokens import Token, Tokens
 from support.harnesses.doc_blocks import BLOCKS, run_python

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.errors import ConfigError
 from kconsumer.spark.pipeline import dry_run, parse, replay, run, status
 from kconsumer.spark.pipeline.batch_sink import Batch

@@ -17,7 +17,7 @@ from kconsumer.net.sasl.plain import Plain
 from kconsumer.net.sasl.scram import ScramSha256, ScramSha512
 
 if TYPE_CHECKING:
-    from kconsumer._common.clock import Clock
+    from kconsumer._core.lock import Clock
     from kconsumer.config.options import ConsumerConfig
     from kconsumer.net.sasl.tokens import Tokens
 

@@ -21,7 +21,7 @@ from kconsumer.net.sasl.mechanism import MechanismError
 from kconsumer.net.tls.context import set_trust
 
 if TYPE_CHECKING:
-    from kconsumer._common.clock import Clock
+    from kconsumer._core.lock import Clock
     from kconsumer.config.options import ConsumerConfig
 
 MAX_RESPONSE_BYTES = 1 << 20  # the rest of a larger response is not read

@@ -20,7 +20,7 @@ from kconsumer._common.deferred_calls import get_logger
 from kconsumer.net.sasl.mechanism import MechanismError
 
 if TYPE_CHECKING:
-    from kconsumer._common.clock import Clock
+    from kconsumer._core.lock import Clock
     from kconsumer.config.options import ConsumerConfig
 
 MAX_EXPIRY_S = 4_102_444_800  # the year 2100; larger numbers are taken as ms, which the MSK signer returns

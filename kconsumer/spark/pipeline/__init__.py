@@ -72,7 +72,7 @@ def status(config: PipelineConfig, spark: Any = None) -> list[Check]:
         from kconsumer.spark.pipeline.runner import status
 
         return status(config, spark)
-    from kconsumer._common.clock import Clock
+    from kconsumer._core.lock import Clock
     from kconsumer.spark.pipeline.status_report import find_status
 
     return find_status(config, Clock().wall_ms(), LocalFiles(folder))

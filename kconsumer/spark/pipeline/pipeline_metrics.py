@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.metrics.registry import Metrics, Row, Sensor, Stat
 from kconsumer.metrics.reporters import Reporters
 from kconsumer.spark.pipeline.settings import Run

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kconsumer._common.clock import Clock
 from kconsumer._common.signal_safe_lock import SignalSafeLock
+from kconsumer._core.lock import Clock
 from kconsumer.spark.stream_lag import lag_of
 
 __all__ = ["BatchReport", "Reporter"]

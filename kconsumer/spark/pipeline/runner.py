@@ -24,8 +24,8 @@ from pyspark.sql import functions as F  # noqa: N812  as everyone writes it
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kconsumer import __version__
-from kconsumer._common.clock import Clock
 from kconsumer._common.signal_safe_lock import SignalSafeLock
+from kconsumer._core.lock import Clock
 from kconsumer.errors import ConfigError
 from kconsumer.spark import options
 from kconsumer.spark.lag import LagListener

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kconsumer import ConsumerRecords, ShareConsumer, ShareRecord
-from kconsumer._common.clock import Clock, Timer
 from kconsumer._core.codec import decode_response, encode_request
+from kconsumer._core.lock import Clock, Timer
 from kconsumer._core.wire import FrameBuffer
 from kconsumer.schema.topics import (
     INCREMENTAL_ALTER_CONFIGS,

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from kconsumer import Consumer, ShareConsumer, TopicPartition
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.aio import AsyncConsumer
 from kconsumer.aio.engine import AsyncEngine
 from kconsumer.assignors import Assignor

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.aio.driver import WaitsEvent
 from kconsumer.aio.signal import AsyncSignal
 from kconsumer.engine.events import ApplicationEvent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer._common.clock import Timer
+from kconsumer._core.lock import Timer
 from kconsumer.testing.clock import VirtualClock
 
 

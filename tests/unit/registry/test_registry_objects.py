@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, Schema
 from google.protobuf import descriptor_pb2
 from jsonschema import ValidationError
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.deserializers import SerializationContext, adapt
 from kconsumer.errors import ConfigError
 from kconsumer.formats.framing import UnknownSchemaError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._common.clock import Clock
+from kconsumer._core.lock import Clock
 from kconsumer.spark.pipeline.reporting import BatchReport, Reporter
 from kconsumer.spark.stream_lag import lag_of, together
 from support.harnesses.interruptions import interrupted
