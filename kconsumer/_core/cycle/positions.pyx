@@ -102,7 +102,7 @@ cdef class Delivery:
     not a call, because signal handlers may run after each call, and must still find the batch open.
     """
 
-    def __init__(self):
+    def __cinit__(self):
         self.before, self.after = {}, {}
 
     def begin(self):
