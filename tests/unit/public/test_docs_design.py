@@ -95,7 +95,8 @@ def _add_module(module: ast.Module, names: set[str], found: dict[str, set[str]],
     for node in module.body:
         names |= _targets(node)
         if isinstance(node, ast.ClassDef):
-            bases += [(node.name, base.id) for base in node.bases if isinstance(base, ast.Name)]
+            named = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+            bases += [(node.name, base.id) for base in named if isinstance(base, ast.Name)]
             own = found.setdefault(node.name, set())
             for inner in ast.walk(node):
                 own |= _targets(inner)

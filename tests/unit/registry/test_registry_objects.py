@@ -16,12 +16,12 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, Schema
 from google.protobuf import descriptor_pb2
 from jsonschema import ValidationError
 
-from kconsumer._core.lock import Clock
 from kconsumer.deserializers import SerializationContext, adapt
 from kconsumer.errors import ConfigError
 from kconsumer.formats.framing import UnknownSchemaError
 from kconsumer.registry import AvroDeserializer, JsonSchemaDeserializer, ProtobufDeserializer, Schemas
 from kconsumer.registry.clients import resolved
+from kconsumer.testing.clock import VirtualClock
 from support.registry import values
 
 CONTEXT = SerializationContext("orders", "value", [])
@@ -250,12 +250,12 @@ def test_json_references_relative_to_the_id(name: str, base: str | None) -> None
         deserializer(b"\0\0\0\0\1[{}]", CONTEXT)
 
 
-def test_an_unknown_id_is_remembered_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_id_is_remembered_for_a_time() -> None:
     """An id that the registry does not have is requested again after 30 seconds, and not before."""
-    client, clock = Fixed(None), Clock()
+    client, clock = Fixed(None), VirtualClock()
     deserializer = AvroDeserializer(Schemas(client, clock=clock))
-    for now in (0, 1000, 29_999, 30_000, 31_000):
-        monkeypatch.setattr(clock, "now", lambda now=now: float(now))
+    for passed_ms in (0, 1000, 28_999, 1, 1000):
+        clock.advance(passed_ms)
         with pytest.raises(UnknownSchemaError, match="no schema with the id 1"):
             deserializer(b"\0\0\0\0\1\2", CONTEXT)
     assert 2 == client.requests
