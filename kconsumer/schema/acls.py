@@ -37,7 +37,7 @@ class DescribeAclsResource(Message):
 class DescribeAclsResponse(Message):
     throttle_time_ms: int = F(INT32)
     error_code: int = F(INT16)
-    error_message: str | None = F(STRING, null="0+", default=None)
+    error_message: str | None = F(STRING, null="0+")
     resources: list[DescribeAclsResource] = F(array(DescribeAclsResource))
 
 
@@ -68,7 +68,7 @@ class CreateAclsRequest(Message):
 
 class AclCreationResult(Message):
     error_code: int = F(INT16)
-    error_message: str | None = F(STRING, null="0+", default=None)
+    error_message: str | None = F(STRING, null="0+")
 
 
 class CreateAclsResponse(Message):
@@ -103,7 +103,7 @@ class DeleteAclsRequest(Message):
 
 class DeleteAclsMatchingAcl(Message):
     error_code: int = F(INT16)
-    error_message: str | None = F(STRING, null="0+", default=None)
+    error_message: str | None = F(STRING, null="0+")
     resource_type: int = F(INT8)
     resource_name: str = F(STRING)
     pattern_type: int = F(INT8, "1+", default=LITERAL)
@@ -115,7 +115,7 @@ class DeleteAclsMatchingAcl(Message):
 
 class DeleteAclsFilterResult(Message):
     error_code: int = F(INT16)
-    error_message: str | None = F(STRING, null="0+", default=None)
+    error_message: str | None = F(STRING, null="0+")
     matching_acls: list[DeleteAclsMatchingAcl] = F(array(DeleteAclsMatchingAcl))
 
 

@@ -13,6 +13,7 @@ import kconsumer.net
 from kconsumer import ConsumerRecord, ShareConsumer
 from kconsumer.config.option_groups import OptionGroup
 from kconsumer.config.options import OPTIONS
+from kconsumer.config.token_providers import OPTIONS as TOKEN_OPTIONS
 from kconsumer.errors import BatchTooLargeError
 from kconsumer.share import consumer as share_consumer
 from kconsumer.share import consumer_base
@@ -45,8 +46,8 @@ def names_in(folder: Path) -> set[str]:
 
 
 def test_no_option_without_effect(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ShareConsumer reads each option that it does not refuse. Those of connections are read where all consumers have
-    them.
+    """A ShareConsumer reads each option that it does not refuse. Those of connections and tokens are read where all consumers
+    have them.
     """
     read: set[str] = set()
 
@@ -74,6 +75,7 @@ def test_no_option_without_effect(cluster: FakeCluster, monkeypatch: pytest.Monk
         consumer.commit()
     assert kconsumer.net.__file__ is not None
     known = read | names_in(Path(kconsumer.net.__file__).parent) | WITHOUT_EFFECT | REFUSED.keys()
+    known |= set(TOKEN_OPTIONS)
     assert [] == sorted(OPTIONS.keys() - known)
 
 

@@ -88,7 +88,7 @@ class AclRequests:
             )
             for (kind, name, prefixed), rows in groupby(sorted(found, key=_resource), _resource)
         ]
-        return DescribeAclsResponse(resources=resources, error_message="")
+        return DescribeAclsResponse(resources=resources)
 
     def _create(self, request: Request, _: float) -> Message:
         refused = self._refused(request, "ALTER")
@@ -99,9 +99,9 @@ class AclRequests:
             acl = _created(row)
             if acl is not None:
                 self._cluster.acls.add(acl)
-                results.append(AclCreationResult(error_message=""))
+                results.append(AclCreationResult())
             elif ANY in (row.operation, row.resource_type, row.permission_type) or row.resource_pattern_type <= MATCH:
-                results.append(AclCreationResult(error_code=Errors.UNKNOWN_SERVER_ERROR))
+                results.append(AclCreationResult(error_code=Errors.UNKNOWN_SERVER_ERROR, error_message=None))
             else:
                 results.append(AclCreationResult(error_code=Errors.INVALID_REQUEST, error_message="Invalid ACL."))
         return CreateAclsResponse(results=results)
@@ -115,7 +115,7 @@ class AclRequests:
             found = [acl for acl in self._cluster.acls.rows() if _matches(row, acl)]
             for acl in found:
                 self._cluster.acls.remove(acl)
-            results.append(DeleteAclsFilterResult(matching_acls=[_deleted(acl) for acl in found]))
+            results.append(DeleteAclsFilterResult(error_message=None, matching_acls=[_deleted(acl) for acl in found]))
         return DeleteAclsResponse(filter_results=results)
 
 
@@ -135,6 +135,7 @@ def _fields(acl: Acl) -> dict[str, Any]:
 
 def _deleted(acl: Acl) -> DeleteAclsMatchingAcl:
     return DeleteAclsMatchingAcl(
+        error_message=None,
         resource_type=RESOURCE_TYPES[acl.resource_type],
         resource_name=acl.name,
         pattern_type=PREFIXED if acl.prefixed else LITERAL,
