@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from greenlet import greenlet
 
 from support.simulation.scheduler import Process, Scheduler, SimulationError, Task
 
@@ -172,3 +173,14 @@ def test_a_program_that_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     again()
     with pytest.raises(SimulationError, match="in one virtual millisecond"):
         scheduler.run(10.0)
+
+
+def test_a_closed_scheduler_keeps_no_greenlet() -> None:
+    """A scheduler that was closed and its tasks refer to no greenlet, which no other thread may free."""
+    scheduler = Scheduler(1)
+    waiting = scheduler.spawn("waiting", Process("p"), lambda: scheduler.sleep(1000))
+    ended = scheduler.spawn("ended", Process("p"), lambda: None)
+    scheduler.run(10)
+    scheduler.close()
+    kept = [value for owner in (scheduler, waiting, ended) for value in vars(owner).values()]
+    assert not any(isinstance(value, greenlet) for value in kept)

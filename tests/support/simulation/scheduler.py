@@ -62,7 +62,7 @@ class Task:
         self.waiting = False
         self.woken = False  # whether `wake` ended the last wait
         self._function = function
-        self.greenlet = greenlet(self._run, hub)
+        self.greenlet: greenlet | None = greenlet(self._run, hub)  # None: it has ended
 
     def _run(self) -> None:
         try:
@@ -90,7 +90,7 @@ class Scheduler:
         self._ready: list[Task] = []
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        self._hub: greenlet = getcurrent()
+        self._hub: greenlet | None = getcurrent()  # None after `close`
         self._current: Task | None = None
         self._tasks: dict[Task, None] = {}
 
@@ -103,6 +103,7 @@ class Scheduler:
 
     def spawn(self, name: str, process: Process, function: Callable[[], object]) -> Task:
         """Start a task. It runs `function` in the following steps. Returns the task."""
+        assert self._hub is not None
         task = Task(name, process, function, self._hub)
         self._tasks[task] = None
         self._make_ready(task)
@@ -125,7 +126,7 @@ class Scheduler:
         task.greenlet = getcurrent()  # a task may consist of several greenlets, such as those of its callbacks
         loop = _get_running_loop()
         if loop is None:
-            self._hub.switch()
+            self._switch_to_hub()
         else:
             self._switch_without_loop(loop)
         self._check_open()
@@ -138,7 +139,7 @@ class Scheduler:
             asyncio.tasks._leave_task(loop, running)
         _set_running_loop(None)
         try:
-            self._hub.switch()
+            self._switch_to_hub()
         finally:
             _set_running_loop(loop)
             if running is not None:
@@ -194,18 +195,27 @@ class Scheduler:
                 raise SimulationError(f"more than {MAX_STEPS_AT_ONCE:,} steps in one virtual millisecond")
 
     def close(self) -> None:
-        """End all tasks. Each wait of a task raises GreenletExit from now on."""
+        """End all tasks. Each wait of a task raises GreenletExit from now on.
+
+        Also drops the greenlets. The garbage collector crashes if it finds those of a thread that has ended, above all
+        the main greenlet of that thread.
+        """
         self.closed = True
         for task in list(self._tasks):
             if not task.finished and task.greenlet:
                 self._current = task  # else a wait in a `finally` block would not raise, and a loop around it not end
                 task.greenlet.throw(GreenletExit)
-        self._current = None
+            task.greenlet = None
+        self._current = self._hub = None
         self._tasks.clear()
         self._ready.clear()
         self._events.clear()
 
     # --- inside ---
+
+    def _switch_to_hub(self) -> None:
+        assert self._hub is not None
+        self._hub.switch()
 
     def _check_open(self) -> None:
         if self.closed:
@@ -238,11 +248,13 @@ class Scheduler:
         self.now += STEP_MS
         self.steps += 1
         self._current = task
+        assert task.greenlet is not None
         try:
             task.greenlet.switch()
         finally:
             self._current = None
         if task.finished:
+            task.greenlet = None
             self._tasks.pop(task, None)
             for waiting in task.joining:
                 self.wake(waiting)
