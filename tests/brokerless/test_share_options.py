@@ -46,8 +46,8 @@ def names_in(folder: Path) -> set[str]:
 
 
 def test_no_option_without_effect(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ShareConsumer reads each option that it does not refuse. Those of connections and tokens are read where all consumers
-    have them.
+    """A ShareConsumer reads each option that it does not refuse. Those of connections and tokens are read where all
+    consumers have them.
     """
     read: set[str] = set()
 
