@@ -305,6 +305,10 @@ async def read_without_a_group_in_tasks() -> None:
         await groups.delete("billing")
         await groups.alter_share_offsets("workers", {TopicPartition("jobs", 0): 5})
         await groups.delete_share_offsets("workers", ["jobs"])
+        await groups.delete_offsets("billing", ["orders", TopicPartition("users", 0), ("users", 1)])
+        await groups.remove_members("billing", ["instance-1", *description.members], "scaled down")
+        await groups.alter_configs("workers", {"share.session.timeout.ms": 50_000, "share.auto.offset.reset": None})
+        assert_type(await groups.configs("workers"), dict[str, str | None])
 
 
 def read_groups() -> None:
