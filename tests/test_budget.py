@@ -22,7 +22,7 @@ BUDGET = {
     "kconsumer/_common/**/*": 650,
     "kconsumer/_internal/**/*": 1_080,
     "kconsumer/_core/**/*": 13_150,
-    "kconsumer/aio/**/*": 2_550,
+    "kconsumer/aio/**/*": 2_560,
     "kconsumer/cli/**/*": 3_560,
     "kconsumer/config/**/*": 2_220,
     "kconsumer/coordinator/**/*": 4_600,
