@@ -44,11 +44,11 @@ from operations import (
 )
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 81, "threaded": 89, "consumer protocol": 85},
-    EMPTY: {"classic": 32, "threaded": 26, "consumer protocol": 24},
-    COMMIT: {"classic": 280, "threaded": 501, "consumer protocol": 557},
-    HEARTBEAT: {"classic": 383, "threaded": 351, "consumer protocol": 394},
-    SHARE_FETCH: {SHARE: 273},
+    FETCH: {"classic": 20, "threaded": 31, "consumer protocol": 27},
+    EMPTY: {"classic": 19, "threaded": 19, "consumer protocol": 17},
+    COMMIT: {"classic": 233, "threaded": 421, "consumer protocol": 475},
+    HEARTBEAT: {"classic": 307, "threaded": 302, "consumer protocol": 345},
+    SHARE_FETCH: {SHARE: 227},
 }
 """The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.
 

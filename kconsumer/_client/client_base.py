@@ -9,19 +9,17 @@ import contextlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, TypeAlias
 
 from kconsumer._common.foreign_methods import existing
 from kconsumer._core.lock import Clock, Timer
-from kconsumer.config.options import ConsumerConfig, apply_update, read_update
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.iteration import Iteration
-from kconsumer.engine.shared_calls import shared
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from kconsumer.config.signature import UpdatableOptions
     from kconsumer.engine.client_engine import ClientEngine
 
 Timeout: TypeAlias = "float | timedelta | None"
@@ -73,25 +71,6 @@ class ClientBase(ABC):
     @abstractmethod
     def _drop_unreached(self) -> None:
         """Drop the records that a `for` loop over the consumer has not reached, because close() begins."""
-
-    # --- options -----------------------------------------------------------------------------------------------------
-
-    def update_options(self, **options: Unpack[UpdatableOptions]) -> None:
-        """Change options while the consumer runs. They take effect with the next poll and the next request for records.
-
-        The options are `max_poll_records`, `fetch_max_bytes`, `max_partition_fetch_bytes`, `fetch_min_bytes`,
-        `fetch_max_wait_ms` and `buffer_memory`; a share consumer has neither the third nor the last of them. Raises
-        ConfigError, without a change, for any other option, for a value that is not allowed, and if options contradict
-        each other. Any thread may call this while another thread polls.
-        """
-        self._update_options(read_update(self._config, options))
-
-    @shared
-    def _update_options(self, update: Mapping[str, Any]) -> None:
-        with self._engine.components.changing():
-            apply_update(self._config, update)
-            self._engine.components.options_updated()
-            self._engine.driver.request_manager_poll()
 
     # --- ending ------------------------------------------------------------------------------------------------------
 

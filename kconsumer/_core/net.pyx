@@ -5,4 +5,5 @@ The parts are in the folder of this name.
 
 include "net/openssl.pyx"
 include "net/receiver.pyx"
+include "net/epoll_selector.pyx"
 include "net/connection_io.pyx"

@@ -7,12 +7,11 @@ to the connection by `NodeConnection.on_background_data`.
 
 from __future__ import annotations
 
-import selectors
 from typing import Protocol
 
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.net import Receiver
-from kconsumer.net.interest import READ, SelectorInterest
+from kconsumer.net.interest import READ, Selector, SelectorInterest
 from kconsumer.net.transport import Transport
 
 ReceivedBytes = tuple[bytes | None, int, int]
@@ -49,7 +48,7 @@ class BackgroundReceiver:
         self.receiver = Receiver()
         self.jobs: dict[BackgroundReader, int] = {}  # for each connection whose socket is read, the job's id
         self._interest = interest
-        self._registered_with: selectors.BaseSelector | None = None  # the selector that reports this object
+        self._registered_with: Selector | None = None  # the selector that reports this object
         self._filled: dict[int, int] = {}  # for each job id, the bytes received when `progressed` was last called
 
     def start(self, node: BackgroundReader, view: memoryview, *, framed: bool) -> bool:

@@ -10,7 +10,6 @@ are opened at the first use. Only `poll` blocks.
 from __future__ import annotations
 
 import random
-import selectors
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from kconsumer.net.connection import Connection
 from kconsumer.net.connector import Connector, make_connector
 from kconsumer.net.describe import ConnectionReport, address_text, broker_id, broker_role
 from kconsumer.net.event_loop import FOREVER, ConnectionLoop
+from kconsumer.net.interest import Selector, make_selector
 from kconsumer.net.node import READY, NodeConnection
 from kconsumer.net.transport import Connect, Resolve, connect_tcp, resolve
 from kconsumer.net.wakeup import Waker
@@ -55,7 +55,7 @@ class NetworkClient:
         config: ConsumerConfig,
         clock: Clock,
         *,
-        selector_factory: Callable[[], selectors.BaseSelector] = selectors.DefaultSelector,
+        selector_factory: Callable[[], Selector] = make_selector,
         connector: Connector | None = None,
         connect_plain: Connect = connect_tcp,
         resolve: Resolve = resolve,

@@ -7,7 +7,6 @@ one. Descriptors are opened at the first use.
 
 from __future__ import annotations
 
-import selectors
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,7 +16,7 @@ from kconsumer.errors import StateError
 from kconsumer.net.background import BackgroundExecutor, Start
 from kconsumer.net.background_receive import BackgroundReceiver
 from kconsumer.net.connection import Connection
-from kconsumer.net.interest import SelectorInterest
+from kconsumer.net.interest import Selector, SelectorInterest
 from kconsumer.net.resolver import Resolver
 from kconsumer.net.wakeup import Waker
 
@@ -68,7 +67,7 @@ class ConnectionLoop(IoLoop):
         self,
         clock: Clock,
         nodes: Mapping[str, LoopConnection],
-        selector_factory: Callable[[], selectors.BaseSelector],
+        selector_factory: Callable[[], Selector],
         start_thread: Start,
         waker: Waker,
         metrics: ConnectionMetrics | None,
@@ -146,7 +145,7 @@ class ConnectionLoop(IoLoop):
         system call."""
         self._max_wait_ms = max_wait_ms
 
-    def open(self) -> selectors.BaseSelector:
+    def open(self) -> Selector:
         """Returns the selector. The first call creates it."""
         if self.closed:
             raise StateError("the network client is closed")

@@ -1,4 +1,7 @@
-"""DeleteGroups and OffsetDelete: the APIs that delete groups and committed offsets."""
+"""DeleteGroups and OffsetDelete: the APIs that delete groups and committed offsets.
+
+Only `kconsumer.testing` uses OffsetDelete.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from kconsumer.errors import KafkaError, StateError
 from kconsumer.records import ConsumerRecords
 from kconsumer.share.config import ShareConsumerConfig
 from kconsumer.share.types import AcknowledgeType
-from kconsumer.types import MetricValues, TopicPartition
+from kconsumer.types import MetricName, TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer._internal.status import ConsumerStatus
@@ -125,11 +125,8 @@ class ShareConsumerBase(ClientBase):
     # --- metrics -----------------------------------------------------------------------------------------------------
 
     @guarded
-    def metrics(self) -> MetricValues:
-        """Returns all metrics, under the names and groups of the Java client.
-
-        The keys are MetricNames; `metrics()["records-lag-max"]` finds the one of the whole consumer by its plain name.
-        """
+    def metrics(self) -> dict[MetricName, float]:
+        """Returns all metrics, under the names and groups of the Java client."""
         return self._engine.metrics()
 
     @shared_read

@@ -24,6 +24,11 @@ cdef class FoundPartition:
     cdef object end                          # None: it is not known
 
 
+cdef class Unpacker:
+    cdef BufferQueue buffer
+    cdef CompletedFetch fetch
+
+
 cdef class InFlightFetch:
     cdef readonly BrokerFetchState broker
     cdef readonly Py_ssize_t max_bytes
@@ -34,7 +39,6 @@ cdef class InFlightFetch:
     cdef readonly dict topic_names
     cdef readonly bint leader_only
     cdef readonly Py_ssize_t active_brokers
-    cdef readonly object limits              # of the manager, when the request was created
     cdef Py_ssize_t partitions               # of the broker, when the request was created
     cdef FetchCycle cycle
     cdef bint ended                          # the last response had no next request

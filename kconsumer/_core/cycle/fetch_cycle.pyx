@@ -14,8 +14,6 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from functools import partial
-
 from kconsumer._core.net cimport InFlight, RequestQueue
 from kconsumer._core.lock cimport EngineLock
 from kconsumer._core.decode cimport new_fetch
@@ -118,6 +116,14 @@ cdef class FoundPartition:
 
 
 @cython.final
+cdef class Unpacker:
+    """Counts the memory into which batches of a fetch are decompressed."""
+
+    def __call__(self, output):
+        self.buffer.unpack(self.fetch, output)
+
+
+@cython.final
 cdef class InFlightFetch:
     """A Fetch request in flight, and the session as it was when the request was created.
 
@@ -139,12 +145,10 @@ cdef class InFlightFetch:
         bint leader_only,
         Py_ssize_t active_brokers=0,
         FetchCycle cycle=None,
-        limits=None,
     ):
         self.broker, self.max_bytes, self.reserved, self.sent_at = broker, max_bytes, reserved, sent_at
         self.full, self.requested, self.topic_names, self.leader_only = full, requested, topic_names, leader_only
-        self.active_brokers, self.partitions = active_brokers, len(broker.chains)
-        self.cycle, self.limits = cycle, limits
+        self.active_brokers, self.partitions, self.cycle = active_brokers, len(broker.chains), cycle
 
     @property
     def node(self):
@@ -224,7 +228,6 @@ cdef class FetchCycle:
         """Returns a FoundPartition for each partition of the response, or None if the response is not ordinary."""
         cdef int index
         cdef ResponseRow* row
-        cdef dict seen = {}
         cdef list found = []
         cdef RequestedPartition requested
         cdef FetchState manager = self.manager
@@ -235,14 +238,16 @@ cdef class FetchCycle:
             row = &rows[index]
             key = flight.topic_names.get(row.topic_id.p[:TOPIC_ID_BYTES]), row.number  # equals a TopicPartition
             requested = flight.requested.get(key)
-            if requested is None or key in seen or not is_continued(manager.buffer, requested, node_id):
+            if requested is None or not is_continued(manager.buffer, requested, node_id):
                 return None
-            seen[key] = requested
+            found.append(requested)
+        if count > 1 and len(set(found)) < count:   # a partition twice
+            return None
         # A fetch and its data refer to each other, so nothing is created before the whole response is known to be
         # ordinary.
         tally = ResponseTally()
-        for index, requested in enumerate(seen.values()):
-            found.append(self.found_partition(requested, &rows[index], tally, frame, now))
+        for index in range(count):
+            found[index] = self.found_partition(found[index], &rows[index], tally, frame, now)
         return found
 
     cdef FoundPartition found_partition(
@@ -253,11 +258,14 @@ cdef class FetchCycle:
         cdef Py_ssize_t size = row.records.end - row.records.p
         cdef Slice records
         cdef CompletedFetch fetch
+        cdef Unpacker unpacker
         found.requested = requested
         if not size:
             return found
         records = slice_of(frame, row.records.p, size)
-        fetch = CompletedFetch(requested.chain, requested.offset)
+        unpacker = Unpacker.__new__(Unpacker)
+        fetch = CompletedFetch.__new__(CompletedFetch)
+        fetch.chain, fetch.fetch_offset, fetch.failure = requested.chain, requested.offset, ""
         fetch.size, fetch.tally, fetch.arrived_at, fetch.topic_id = size, tally, now, requested.topic_id
         fetch.data = new_fetch(
             requested.chain.topic_partition,
@@ -265,9 +273,10 @@ cdef class FetchCycle:
             requested.offset,
             self.check_crcs,
             self.read_committed,
-            partial(self.manager.buffer.unpack, fetch),
+            unpacker,
             self.batch_limit,
         )
+        unpacker.buffer, unpacker.fetch = self.manager.buffer, fetch
         end = next_fetch_offset(records)
         found.fetch = fetch
         found.end = None if end is None or end[0] <= requested.offset else end[0]
@@ -354,8 +363,7 @@ cdef class FetchCycle:
         cdef BrokerFetchState broker = flight.broker
         cdef Memory memory = manager.buffer.memory
         return (
-            flight.limits is manager.limits
-            and len(broker.chains) == flight.partitions
+            len(broker.chains) == flight.partitions
             and not broker.full
             and bool(broker.leader_only) == flight.leader_only
             and manager.planner.active_brokers == flight.active_brokers

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kconsumer.net import interest
-from kconsumer.net.interest import READ, WRITE, SelectorInterest
+from kconsumer.net.interest import READ, WRITE, Selector, SelectorInterest, make_selector
 from kconsumer.net.wakeup import Waker
 
 FILES = (interest.__file__, selectors.__file__)
@@ -72,7 +72,7 @@ def interrupted(at: int, call: Callable[..., object], *arguments: object) -> boo
 @pytest.fixture
 def made() -> Iterator[SelectorInterest]:
     waker = Waker()
-    found = SelectorInterest(selectors.DefaultSelector, waker)
+    found = SelectorInterest(make_selector, waker)
     found.open()
     yield found
     found.close()
@@ -85,10 +85,12 @@ def reported(made: SelectorInterest) -> dict[int, int]:
     return {key.fd: events for key, events in made.selector.select(0)}
 
 
-@pytest.mark.parametrize("selector", [selectors.DefaultSelector, selectors.PollSelector, selectors.SelectSelector])
+@pytest.mark.parametrize(
+    "selector", [make_selector, selectors.DefaultSelector, selectors.PollSelector, selectors.SelectSelector]
+)
 @pytest.mark.parametrize(("before", "after"), [(0, READ), (READ, READ | WRITE), (WRITE, READ), (READ, 0)])
 def test_a_change_that_is_interrupted_is_made_by_the_next(
-    selector: Callable[[], selectors.BaseSelector], before: int, after: int
+    selector: Callable[[], Selector], before: int, after: int
 ) -> None:
     """After an exception at any line the next change, to the same events or to others, is applied and its events are
     reported.
