@@ -24,7 +24,7 @@ from reference_pages import reference_pages
 from kconsumer._common.error_codes import CODES
 from kconsumer.config.foreign_options import FOREIGN
 from kconsumer.config.kinds import Option
-from kconsumer.config.options import ALIASES, OPTIONS, REQUIRED
+from kconsumer.config.options import ALIASES, OPTIONS, REQUIRED, UPDATABLE
 from kconsumer.coordinator.classic_protocol.state import TRANSITIONS as MEMBER
 from kconsumer.coordinator.consumer_protocol.heartbeat import HEARTBEAT_ACTIONS as CONSUMER_HEARTBEAT_ACTIONS
 from kconsumer.coordinator.consumer_protocol.state import TRANSITIONS as CONSUMER_MEMBER
@@ -176,6 +176,11 @@ class AllOptions(ConsumerOptions, total=False):
     """Brokers to connect to first; the rest of the cluster is found through them."""
     group_id: str | None
     """The consumer group."""
+
+
+class UpdatableOptions(TypedDict, total=False):
+    """The keyword arguments of `update_options`."""
+
 '''
 
 
@@ -188,6 +193,7 @@ def signature_page() -> str:
         optional = " | None" if row.default is None and row.kind.annotation != "object" else ""
         lines.append(f'    {name}: {row.kind.annotation}{optional}\n    """{row.meaning}"""\n')
     lines.append(SIGNATURE_TAIL)
+    lines.extend(f"    {name}: {OPTIONS[name].kind.annotation}\n" for name in UPDATABLE)
     return "".join(lines)
 
 

@@ -106,7 +106,7 @@ def __getattr__(name: str) -> object:
 
     Few programs need them all.
 
-    Returns the module or the name. Raises AttributeError for any other `name`.
+    Returns the module or the name. Raises ImportError for a name of another client, and AttributeError for any other.
     """
     if name in ("RangeClient", "read_range", "read_topic"):
         from kconsumer import ranges
@@ -122,6 +122,10 @@ def __getattr__(name: str) -> object:
         from importlib import import_module  # not `from kconsumer import groups`, which would call this function again
 
         return import_module("kconsumer.groups")
+    from kconsumer._common.foreign_methods import MODULE
+
+    if name in MODULE:  # an AttributeError with a hint would be replaced in `from kconsumer import …`
+        raise ImportError(f"cannot import name {name!r} from 'kconsumer'; {MODULE[name]}", name=__name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

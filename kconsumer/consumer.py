@@ -273,6 +273,16 @@ class Consumer(ConsumerBase, BlockingClient):
         """
         return self._engine.run(self._offsets_for_times(timestamps, timeout))
 
+    @guarded
+    def seek_to_time(self, time: Time, *partitions: Partition, timeout: Timeout = None) -> None:
+        """Set the position to the first record at or after a time, or to the end offset if there is none.
+
+        The time is an int (ms since 1970) or a `datetime` with a time zone. Without partitions, applies to all assigned
+        ones. Raises StateError for a partition that is not assigned, ValueError as `offsets_for_times`, and
+        TimeoutError; then no position has changed.
+        """
+        self._engine.run(self._seek_to_time(time, partitions, timeout))
+
     # --- topics ------------------------------------------------------------------------------------------------------
 
     @guarded

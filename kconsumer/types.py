@@ -9,7 +9,10 @@ import enum
 import struct
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 class TopicPartition(NamedTuple):
@@ -20,6 +23,15 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def _new_topic_partition(cls: Any, topic: str, partition: int, *more: Any, offset: Any = None) -> Any:
+    if more or offset is not None:
+        raise TypeError("a TopicPartition has no offset: write seek(tp, offset), or commit({tp: offset})")
+    return tuple.__new__(cls, (topic, partition))
+
+
+TopicPartition.__new__ = _new_topic_partition  # type: ignore[method-assign,assignment]
 
 
 class Node(NamedTuple):
@@ -246,3 +258,41 @@ class MetricName:
     group: str
     description: str = field(default="", compare=False)
     tags: tuple[tuple[str, str], ...] = ()
+
+
+class MetricValues(dict[MetricName, float]):
+    """The values of metrics by their names. `values["records-lag-max"]` finds a metric by its plain name.
+
+    If several metrics have this name, that with the fewest tags is the one of the whole consumer. Raises KeyError if
+    there is no such metric, or more than one.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, name: MetricName | str) -> float: ...
+
+    def __missing__(self, name: object) -> float:
+        found = [metric for metric in self if metric.name == name]
+        fewest = min((len(metric.tags) for metric in found), default=0)
+        chosen = [metric for metric in found if len(metric.tags) == fewest]
+        if len(chosen) == 1:
+            return self[chosen[0]]
+        if chosen:
+            raise KeyError(f"{name} is the name of {len(chosen)} metrics; give a MetricName, such as {chosen[0]!r}")
+        raise KeyError(name)
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        """Returns the value of a metric, found as `values[name]` does, or `default`."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
+def _utc_datetime(timestamp_ms: int) -> datetime:
+    """Returns a timestamp (ms since 1970) as a datetime in UTC. Raises OverflowError after the year 9999."""
+    from datetime import UTC, datetime, timedelta  # imported when used
+
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)

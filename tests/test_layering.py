@@ -94,7 +94,7 @@ ALLOWED: dict[str, set[str]] = {
     "coordinator": TOOLS | {"state", "managers", "progress", "metadata"},
     "fetching": TOOLS | {"state", "records", "managers", "progress", "metadata", "coordinator"},
     "telemetry": TOOLS | {"managers"},
-    "engine": MANAGED | {"net", "arrow", "_version", "deferred_signals"},
+    "engine": MANAGED | {"net", "arrow", "_version", "deferred_signals", "foreign_methods"},
     "share": PUBLIC,
     "consumer": PUBLIC,
     "consumer_base": PUBLIC - {"consumer", "blocking_client"},

@@ -9,19 +9,24 @@ import contextlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, Unpack
 
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer._common.foreign_methods import existing
 from kconsumer._core.lock import Clock, Timer
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig, apply_update, read_update
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.iteration import Iteration
+from kconsumer.engine.shared_calls import shared
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from kconsumer.config.signature import UpdatableOptions
     from kconsumer.engine.client_engine import ClientEngine
 
+LIKELY_MS = 1000  # an int from here on is probably meant in ms
+log = get_logger(__name__)
 Timeout: TypeAlias = "float | timedelta | None"
 
 
@@ -72,6 +77,25 @@ class ClientBase(ABC):
     def _drop_unreached(self) -> None:
         """Drop the records that a `for` loop over the consumer has not reached, because close() begins."""
 
+    # --- options -----------------------------------------------------------------------------------------------------
+
+    def update_options(self, **options: Unpack[UpdatableOptions]) -> None:
+        """Change options while the consumer runs. They take effect with the next poll and the next request for records.
+
+        The options are `max_poll_records`, `fetch_max_bytes`, `max_partition_fetch_bytes`, `fetch_min_bytes`,
+        `fetch_max_wait_ms` and `buffer_memory`; a share consumer has neither the third nor the last of them. Raises
+        ConfigError, without a change, for any other option, for a value that is not allowed, and if options contradict
+        each other. Any thread may call this while another thread polls.
+        """
+        self._update_options(read_update(self._config, options))
+
+    @shared
+    def _update_options(self, update: Mapping[str, Any]) -> None:
+        with self._engine.components.changing():
+            apply_update(self._config, update)
+            self._engine.components.options_updated()
+            self._engine.driver.request_manager_poll()
+
     # --- ending ------------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
@@ -96,6 +120,9 @@ class ClientBase(ABC):
             with contextlib.suppress(Exception):  # such as errors of modules that are gone when the process ends
                 self._engine.drop()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be pickled or copied; make one in each process")
+
     # --- names, arguments --------------------------------------------------------------------------------------------
 
     def __dir__(self) -> list[str]:
@@ -108,11 +135,13 @@ class ClientBase(ABC):
     if not TYPE_CHECKING:  # a checker would not find the parameters of the constructor
 
         def __new__(cls, *arguments, **options):
-            """Create a consumer. Raises TypeError if the first argument is a mapping of options.
+            """Create a consumer. Raises TypeError for a mapping of options, and for its entries as arguments.
 
             The consumer of confluent-kafka takes such a mapping. The message names `from_config`, which takes one here.
             """
-            if arguments and isinstance(arguments[0], Mapping) and cls.__init__.__module__.startswith("kconsumer."):
+            mapping = bool(arguments) and isinstance(arguments[0], Mapping)
+            dotted = "bootstrap_servers" not in options and "bootstrap.servers" in options
+            if (mapping or dotted) and cls.__init__.__module__.startswith("kconsumer."):
                 raise TypeError(
                     f"{cls.__name__}() takes topics, and options by name; for a mapping of options write "
                     f"{cls.__name__}.from_config({{…}}, 'topic')"
@@ -138,6 +167,8 @@ def timeout_in_ms(timeout: Timeout, default_ms: int) -> float:
         seconds = timeout.total_seconds()
     elif hasattr(timeout, "__float__") or hasattr(timeout, "__index__"):
         seconds = float(timeout)
+        if seconds >= LIKELY_MS and isinstance(timeout, int):
+            log.warning("a timeout of %d s: timeouts are in seconds, not in ms", timeout)
     else:
         raise TypeError(f"a timeout must be a number of seconds or a timedelta, not {timeout!r}")
     if not seconds >= 0:

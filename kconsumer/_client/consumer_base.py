@@ -21,6 +21,7 @@ from kconsumer._client.offset_arguments import (
     seek_target,
     topic_partitions,
 )
+from kconsumer._client.offset_arguments import timestamp as time_to_look_up
 from kconsumer._client.offset_arguments import timestamps as times_to_look_up
 from kconsumer._client.offset_arguments import topic_partition as _partition
 from kconsumer._common.foreign_methods import CONSUMER, without
@@ -33,7 +34,7 @@ from kconsumer.listener import RebalanceListener, chosen_listener
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import (
     GroupMetadata,
-    MetricName,
+    MetricValues,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     OffsetReset,
@@ -328,8 +329,11 @@ class ConsumerBase(ClientBase):
         self._engine.enforce_rebalance(given or "the application asked for a rebalance")
 
     @shared_read
-    def metrics(self) -> dict[MetricName, float]:
-        """Returns all metrics, under the names and groups of the Java client."""
+    def metrics(self) -> MetricValues:
+        """Returns all metrics, under the names and groups of the Java client.
+
+        The keys are MetricNames; `metrics()["records-lag-max"]` finds the one of the whole consumer by its plain name.
+        """
         return self._engine.metrics()
 
     @shared_read
@@ -393,6 +397,27 @@ class ConsumerBase(ClientBase):
         wanted = times_to_look_up(timestamps)
         what = "finding offsets for times"
         return (yield from self._engine.operations.list_offsets(wanted, self._timer(timeout), what))
+
+    def _seek_to_time(self, time: Time, partitions: Sequence[Partition], timeout: Timeout) -> Operation[None]:
+        assignment, timer = self._engine.components.assignment, self._timer(timeout)
+        wanted = time_to_look_up(time, "the time of seek_to_time()")
+        chosen = [_partition(tp) for tp in partitions] or list(assignment.assigned())
+        for tp in chosen:
+            assignment.get(tp)
+        # The end offsets are looked up first: with the end after the second look-up, records of the time between the
+        # two would be skipped.
+        targets = []
+        for timestamp in (LATEST_TIMESTAMP, wanted):
+            times, what = dict.fromkeys(chosen, timestamp), "finding offsets for times"
+            targets.append((yield from self._engine.operations.list_offsets(times, timer, what)))
+        with self._engine.changing():
+            for tp in chosen:
+                assignment.get(tp)
+            self._rewind()
+            for tp in chosen:
+                target = targets[1][tp] or targets[0][tp]
+                assert target is not None  # every partition has an end
+                self._engine.seek(tp, OffsetAndMetadata(target.offset))
 
     def _partitions_for(self, topic: str, timeout: Timeout) -> Operation[tuple[PartitionInfo, ...]]:
         topics = yield from self._engine.operations.topics([checked_text(topic, "a topic")], self._timer(timeout))

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
+from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.decode import ConsumerRecord
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 MAX_PARTITION = MAX_LEADER_EPOCH = 2**31 - 1
 MAX_OFFSET = 2**63 - 1
 MAX_STRING_BYTES = 2**15 - 1
+LIKELY_SECONDS = 10**9, 10**10  # as ms, times of January to April 1970; as seconds, times from 2001 on
+log = get_logger(__name__)
 
 _OFFSETS = "a mapping {TopicPartition(topic, partition): next offset}, the ConsumerRecords of a poll(), or nothing"
 
@@ -33,7 +36,7 @@ def topic_partition(tp: tuple[str, SupportsIndex]) -> TopicPartition:
     if not isinstance(topic, str) or not hasattr(partition, "__index__"):
         raise TypeError(
             f"{tp!r} is not a topic-partition; give TopicPartition(topic, partition). assign() takes a list of them;"
-            " pause(), resume(), seek_to_beginning() and seek_to_end() take them one by one: pause(*partitions)"
+            " pause(), resume() and seek_to_…() take them one by one: pause(*partitions)"
         )
     number = operator.index(partition)
     if not topic.strip() or not 0 <= number <= MAX_PARTITION or not _fits(topic):
@@ -59,17 +62,21 @@ def timestamps(times: Any) -> dict[TopicPartition, int]:
     if not isinstance(times, Mapping):
         raise TypeError(f"offsets_for_times() takes a mapping {{TopicPartition(…): time}}, not {times!r}")
     by_partition = {topic_partition(tp): time for tp, time in times.items()}
-    return {tp: _timestamp(time, f"the time for {tp}") for tp, time in by_partition.items()}
+    return {tp: timestamp(time, f"the time for {tp}") for tp, time in by_partition.items()}
 
 
-def _timestamp(time: Any, what: str) -> int:
+def timestamp(time: Any, what: str) -> int:
+    """Returns a time in ms since 1970. Raises TypeError or ValueError if it is invalid."""
     # Not isinstance(): a program that passes no datetime does not import `datetime`, which takes a millisecond.
     if hasattr(time, "utcoffset") and hasattr(time, "date"):
         time = _milliseconds(time, what)
     if not hasattr(time, "__index__"):
         hint = f"; write int({time!r})" if isinstance(time, float) else ""
         raise TypeError(f"{what} must be an int (ms since 1970) or a datetime with a time zone, not {time!r}{hint}")
-    return _within(MAX_OFFSET, time, f"{what} (ms since 1970)")
+    found = _within(MAX_OFFSET, time, f"{what} (ms since 1970)")
+    if LIKELY_SECONDS[0] <= found < LIKELY_SECONDS[1]:
+        log.warning("%s is %d ms, which is in 1970; if these are seconds, multiply them by 1000", what, found)
+    return found
 
 
 def _milliseconds(time: datetime, what: str) -> int:

@@ -72,6 +72,40 @@ SUBSCRIPT = (
 )
 
 
+# Arguments of methods of other clients. No method of a consumer has one of these names.
+ARGUMENTS: dict[str, str] = {
+    "asynchronous": "commit() waits, and commit_async() does not",
+    "message": "pass records or offsets without a name",
+    "pattern": "pass a pattern in place of the topics: subscribe(re.compile(…))",
+    "autocommit": "close() commits if enable_auto_commit is set",
+    "timeout_ms": "timeouts are in seconds: timeout=…",
+    "num_messages": "poll(max_records=…) limits the records",
+}
+
+# Names that other clients export.
+MODULE: dict[str, str] = {
+    **dict.fromkeys(("KafkaConsumer", "DeserializingConsumer"), "use kconsumer.Consumer"),
+    **dict.fromkeys(("AIOKafkaConsumer", "AIOConsumer"), "use kconsumer.aio.AsyncConsumer"),
+    **dict.fromkeys(("KafkaError", "KafkaException"), "use kconsumer.errors.KafkaError"),
+    **dict.fromkeys(("FakeCluster", "MockConsumer"), "it is in kconsumer.testing"),
+    **dict.fromkeys(
+        ("Producer", "KafkaProducer", "AIOKafkaProducer", "AIOProducer"),
+        "kconsumer has no producer; use that of another client in the same program",
+    ),
+    "ConsumerRebalanceListener": "use kconsumer.RebalanceListener",
+    "Message": "poll() returns ConsumerRecords, which contain ConsumerRecord objects",
+    "OFFSET_BEGINNING": "use seek_to_beginning()",
+    "OFFSET_END": "use seek_to_end()",
+}
+
+
+def check_arguments(method: Callable[..., object], names: Iterable[str]) -> None:
+    """Raise TypeError if a method is called with an argument of another client."""
+    for name in names:
+        if name in ARGUMENTS:
+            raise TypeError(f"{method.__name__}() has no argument {name!r}; {ARGUMENTS[name]}")
+
+
 class ForeignName:
     """An attribute that a class does not have, and another client does. Reading it raises an AttributeError.
 

@@ -1,11 +1,14 @@
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
-from typing import Any, Self, final
+from datetime import datetime as _datetime
+from typing import Any, Self, TypeVar, final, overload
 
 from typing_extensions import Buffer, disjoint_base
 
 from kconsumer._core.wire import Slice
 from kconsumer.errors import RecordDeserializationError
 from kconsumer.types import TimestampType, TopicPartition
+
+_D = TypeVar("_D")
 
 def next_fetch_offset(records: Buffer | None) -> tuple[int, int | None] | None: ...
 def crc32c_kinds() -> tuple[int, ...]: ...
@@ -74,6 +77,12 @@ class ConsumerRecord:
     def value(self) -> Any: ...
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+    @overload
+    def header(self, name: str, default: None = None) -> bytes | None: ...
+    @overload
+    def header(self, name: str, default: _D) -> bytes | _D | None: ...
+    @property
+    def datetime(self) -> _datetime | None: ...
     @property
     def leader_epoch(self) -> int | None: ...
     @property

@@ -1,7 +1,8 @@
-"""`kconsumer groups reset`, `delete-offsets` and `delete`: change offsets of groups without members, and delete groups.
+"""`kconsumer groups reset`, `delete-offsets`, `remove-members`, `configs` and `delete`: change and delete groups.
 
-`reset` shows the new offsets, and sets them only with --execute. It computes them as Kafka's own tool does: an offset
-outside the log becomes the nearer end of the log, and a time after the last record becomes the end.
+Without --execute, only `delete` changes anything: the others show what they would do. `reset` computes offsets as
+Kafka's own tool does: an offset outside the log becomes the nearer end of the log, and a time after the last record
+becomes the end.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,10 @@ from kconsumer import Consumer, errors
 from kconsumer.cli.arguments import (
     COMMAND_TIMEOUT_MS,
     CommandError,
+    UsageError,
     add_connection,
     add_format,
+    setting,
     with_settings,
 )
 from kconsumer.cli.lookups import offsets_at, partitions_of
@@ -53,7 +56,7 @@ class NewOffset:
 
 
 def add_parsers(actions: Any, common: argparse.ArgumentParser) -> None:
-    """Add the actions `reset GROUP`, `delete-offsets GROUP` and `delete GROUP…`."""
+    """Add the actions `reset`, `delete-offsets`, `remove-members`, `configs` and `delete`."""
     reset = actions.add_parser(
         "reset",
         parents=[common],
@@ -79,21 +82,38 @@ def add_parsers(actions: Any, common: argparse.ArgumentParser) -> None:
     reset.add_argument("--execute", action="store_true", help="set the offsets; without it they are only shown")
     reset.set_defaults(run=run_reset)
 
-    delete_offsets = actions.add_parser(
-        "delete-offsets",
-        parents=[common],
-        help="delete what a share group without members has stored about topics",
-        description="Show what a share group has stored about topics, or delete it with --execute. The group then "
-        "begins there at its share.auto.offset.reset. Stop the members of the group first.",
-    )
-    delete_offsets.add_argument("group", metavar="GROUP", help="a share group")
-    add_connection(delete_offsets)
-    add_format(delete_offsets)
+    delete_offsets = _add_change(
+        actions, common, "delete-offsets", run_delete_offsets,
+        "delete what a group has stored about topics",
+        "Show the offsets that a group has stored about topics, or delete them with --execute. The group then begins "
+        "there at its auto.offset.reset, a share group at its share.auto.offset.reset. Stop the members that subscribe "
+        "to the topics first; a share group must have no members.",
+    )  # fmt: skip
     delete_offsets.add_argument("--topic", dest="topics", action="append", required=True, metavar="TOPIC",
                                 help="a topic, with all its partitions; may be repeated")  # fmt: skip
-    delete_offsets.add_argument("--execute", action="store_true",
-                                help="delete the offsets; without it they are only shown")  # fmt: skip
-    delete_offsets.set_defaults(run=run_delete_offsets)
+
+    remove = _add_change(
+        actions, common, "remove-members", run_remove_members,
+        "remove static members, or all members, from a group",
+        "Show the members that would be removed from a group, or remove them with --execute. Their partitions are "
+        "assigned to other members at once. A removed member that still runs joins again.",
+    )  # fmt: skip
+    which = remove.add_mutually_exclusive_group(required=True)
+    which.add_argument("--instance", dest="instances", action="append", metavar="ID",
+                       help="the group.instance.id of a member; may be repeated")  # fmt: skip
+    which.add_argument("--all", action="store_true", help="all members")
+    remove.add_argument("--reason", help="a text for the log of the broker")
+
+    configs = _add_change(
+        actions, common, "configs", run_configs,
+        "show or change the settings of a group at the brokers",
+        "Show the settings of a group at the brokers. With --set or --unset, show the changes, or make them with "
+        "--execute.",
+    )  # fmt: skip
+    configs.add_argument("--set", dest="changes", action="append", type=setting, default=[], metavar="name=value",
+                         help="set a setting, such as share.auto.offset.reset=earliest; may be repeated")  # fmt: skip
+    configs.add_argument("--unset", action="append", default=[], metavar="name",
+                         help="remove a setting, so that that of the brokers applies; may be repeated")  # fmt: skip
 
     delete = actions.add_parser(
         "delete",
@@ -104,6 +124,25 @@ def add_parsers(actions: Any, common: argparse.ArgumentParser) -> None:
     delete.add_argument("groups", nargs="+", metavar="GROUP", help="groups to delete")
     add_connection(delete)
     delete.set_defaults(run=run_delete)
+
+
+def _add_change(
+    actions: Any,
+    common: argparse.ArgumentParser,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    description: str,
+) -> argparse.ArgumentParser:
+    """Add an action that changes one group with --execute. Returns its parser."""
+    action: argparse.ArgumentParser
+    action = actions.add_parser(name, parents=[common], help=summary, description=description)
+    action.add_argument("group", metavar="GROUP", help="the group to change")
+    add_connection(action)
+    add_format(action)
+    action.add_argument("--execute", action="store_true", help="make the change; without it, it is only shown")
+    action.set_defaults(run=run)
+    return action
 
 
 def _shift(text: str) -> int:
@@ -160,10 +199,12 @@ def _is_share(group: GroupDescription | None) -> bool:
     return group is not None and group.type == "share"
 
 
-def _find(client: GroupClient, group: str) -> tuple[GroupDescription | None, dict[TopicPartition, int]]:
+def _find(
+    client: GroupClient, group: str, *, while_empty: bool = True
+) -> tuple[GroupDescription | None, dict[TopicPartition, int]]:
     """Returns a group and its committed offsets, or start offsets. If it does not exist: None, and no offsets.
 
-    Raises CommandError if the offsets of the group cannot be changed.
+    Raises CommandError if the group has members and `while_empty` is True.
     """
     try:
         found = client.describe(group)
@@ -171,7 +212,7 @@ def _find(client: GroupClient, group: str) -> tuple[GroupDescription | None, dic
         if error.name != "GROUP_ID_NOT_FOUND":
             raise
         return None, {}
-    if found.members or found.state not in NO_MEMBERS:
+    if while_empty and (found.members or found.state not in NO_MEMBERS):
         members = f"{len(found.members)} member{'s' * (len(found.members) != 1)}"
         raise CommandError(
             f"group {group!r} is not empty: its state is {found.state}, and it has {members}; offsets can be "
@@ -264,31 +305,80 @@ def _note(text: str) -> None:
 
 
 def run_delete_offsets(args: argparse.Namespace) -> int:
-    """Show the start offsets of a share group in topics, and delete them with --execute. Returns the exit code."""
+    """Show the offsets of a group in topics, and delete them with --execute. Returns the exit code."""
     topics = sorted(set(args.topics))
     with connect(with_settings(args, {}, DEFAULTS)) as client, waiting(args.bootstrap_servers):
-        group, starts = _find(client, args.group)
+        group, offsets = _find(client, args.group, while_empty=False)
         if group is None:
             raise CommandError(f"group {args.group!r} does not exist")
-        if not _is_share(group):
-            raise CommandError(f"group {args.group!r} is a {group.type} group; only share groups have start offsets")
-        missing = sorted(set(topics) - {tp.topic for tp in starts})
+        missing = sorted(set(topics) - {tp.topic for tp in offsets})
         if missing:
             raise CommandError(f"group {args.group!r} has no offsets of topic {missing[0]!r}")
-        if args.execute:
+        found = sorted((tp, offset) for tp, offset in offsets.items() if tp.topic in topics)
+        if args.execute and _is_share(group):
             client.delete_share_offsets(args.group, topics)
-    found = sorted((tp, offset) for tp, offset in starts.items() if tp.topic in topics)
-    if args.format == "json":
-        for tp, offset in found:
-            fields = {"group": args.group, "topic": tp.topic, "partition": tp.partition, "committed": offset}
-            print(json.dumps({**fields, "executed": args.execute}, ensure_ascii=False))
-    else:
-        print("\n".join(table(("TOPIC", "PARTITION", "COMMITTED"), [(*tp, offset) for tp, offset in found])))
+        elif args.execute:
+            client.delete_offsets(args.group, [tp for tp, _ in found])
+    _print_rows(args, ("topic", "partition", "committed"), [(*tp, offset) for tp, offset in found])
     count = f"{len(topics)} topic{'s' * (len(topics) != 1)}"
-    if args.execute:
-        _note(f"the offsets of {count} of group {args.group!r} were deleted")
-    else:
-        _note(f"nothing was changed; add --execute to delete the offsets of {count} of group {args.group!r}")
+    _say_change(args, f"delete the offsets of {count}", f"the offsets of {count} of group {args.group!r} were deleted")
+    return 0
+
+
+def _print_rows(args: argparse.Namespace, names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+    """Print a table, or one JSON object per row."""
+    if args.format == "text":
+        print("\n".join(table([name.upper() for name in names], [tuple(row) for row in rows])))
+        return
+    for row in rows:
+        fields = {"group": args.group, **dict(zip(names, row, strict=True)), "executed": args.execute}
+        print(json.dumps(fields, ensure_ascii=False))
+
+
+def _say_change(args: argparse.Namespace, planned: str, made: str) -> None:
+    hint = f"nothing was changed; add --execute to {planned} of group {args.group!r}"
+    _note(made if args.execute else hint)
+
+
+# --- remove-members ---------------------------------------------------------------------------------------------
+
+
+def run_remove_members(args: argparse.Namespace) -> int:
+    """Show the members that --instance or --all selects, and remove them with --execute. Returns the exit code."""
+    with connect(with_settings(args, {}, DEFAULTS)) as client, waiting(args.bootstrap_servers):
+        members = client.describe(args.group).members
+        known = {member.group_instance_id for member in members}
+        for instance in args.instances or ():
+            if instance not in known:
+                raise CommandError(f"group {args.group!r} has no member with the instance id {instance!r}")
+        found = [member for member in members if args.all or member.group_instance_id in args.instances]
+        if args.execute:
+            client.remove_members(args.group, found, args.reason)
+    names = ("member", "instance", "host", "partitions")
+    _print_rows(args, names, [(m.member_id, m.group_instance_id, m.host, len(m.assignment)) for m in found])
+    count = f"{len(found)} member{'s' * (len(found) != 1)}"
+    _say_change(args, f"remove {count}", f"{count} of group {args.group!r} were removed")
+    return 0
+
+
+# --- configs ----------------------------------------------------------------------------------------------------
+
+
+def run_configs(args: argparse.Namespace) -> int:
+    """Show the settings of a group, or changes of them, which are made with --execute. Returns the exit code."""
+    changes: dict[str, str | None] = {**dict(args.changes), **dict.fromkeys(args.unset)}
+    if args.execute and not changes:
+        raise UsageError("--execute: name changes with --set or --unset")
+    with connect(with_settings(args, {}, DEFAULTS)) as client, waiting(args.bootstrap_servers):
+        present = client.configs(args.group)
+        if args.execute:
+            client.alter_configs(args.group, changes)
+    if not changes:
+        _print_rows(args, ("name", "value"), [*present.items()])
+        return 0
+    _print_rows(args, ("name", "value", "new"), [(name, present.get(name), new) for name, new in changes.items()])
+    count = f"{len(changes)} setting{'s' * (len(changes) != 1)}"
+    _say_change(args, f"change {count}", f"{count} of group {args.group!r} were changed")
     return 0
 
 

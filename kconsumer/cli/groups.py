@@ -29,7 +29,7 @@ View = Callable[[GroupClient, argparse.Namespace], tuple[Sequence[str], Sequence
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the subcommands `groups list|describe|members|offsets|lag|reset|delete-offsets|delete`."""
+    """Add the subcommands `groups list|describe|members|offsets|lag`, and those of `group_changes.py`."""
     parser = commands.add_parser(
         "groups",
         help="list groups; show state, members, offsets, lag; reset, delete",

@@ -83,6 +83,16 @@ _HINTS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 FOREIGN: dict[str, str] = {name: hint for hint, names in _HINTS.items() for name in names} | {
+    # words that are nearly an option
+    "password": "use sasl_plain_password, or ssl_password for the key of a certificate",
+    "username": "use sasl_plain_username",
+    "auto_commit": "use enable_auto_commit",
+    "deserializer": "use value_deserializer, and key_deserializer for keys",
+    "topic": "topics are the first arguments: Consumer('topic', …), or subscribe(['topic'])",
+    "topics": "topics are the first arguments: Consumer('topic', …), or subscribe(['topic'])",
+    "brokers": "use bootstrap_servers",
+    "servers": "use bootstrap_servers",
+    "group": "use group_id",
     # callbacks
     "stats_cb": "read metrics() when you need them, or pass metrics_reporters",
     "statistics_interval_ms": "read metrics() when you need them, or pass metrics_reporters",

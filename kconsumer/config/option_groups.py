@@ -91,16 +91,21 @@ class ShareConfig(OptionGroup):
     check_crcs: bool
 
 
-class FetchConfig(OptionGroup):
-    """Options of Fetch requests, their responses and the collector (Java `FetchConfig`)."""
+class FetchLimits(OptionGroup):
+    """Limits of Fetch requests. `update_options` replaces them while a consumer runs."""
 
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    metadata_max_age_ms: int  # also how long a preferred read replica is used
     fetch_min_bytes: int
     fetch_max_bytes: int
     fetch_max_wait_ms: int
     max_partition_fetch_bytes: int
+
+
+class FetchConfig(OptionGroup):
+    """Other options of Fetch requests, their responses and the collector (Java `FetchConfig`)."""
+
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int  # also how long a preferred read replica is used
     decompressed_batch_max_bytes: int | None
     check_crcs: bool
     read_committed: bool

@@ -11,7 +11,7 @@ options that contradict each other, an option whose feature this version does no
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, Unpack
 
 from kconsumer._common.deferred_calls import get_logger
@@ -409,6 +409,15 @@ ALIASES = {
     "sasl_oauthbearer_client_secret": "sasl_oauthbearer_client_credentials_client_secret",
     "sasl_oauthbearer_extensions": "sasl_oauth_extensions",
 }
+# Options that `update_options` may change while a consumer runs.
+UPDATABLE = (
+    "max_poll_records",
+    "fetch_max_bytes",
+    "max_partition_fetch_bytes",
+    "fetch_min_bytes",
+    "fetch_max_wait_ms",
+    "buffer_memory",
+)
 MIN_SIMILARITY = 0.8  # of an unknown name and the suggested option; lower values gave wrong suggestions
 
 _client_numbers = itertools.count(1)  # next() is atomic
@@ -418,6 +427,7 @@ class ConsumerConfig(_Table):
     """A checked, immutable configuration with one attribute per option. Raises ConfigError for any mistake."""
 
     _is_share: ClassVar[bool] = False  # the configuration of a ShareConsumer
+    _updatable: ClassVar[tuple[str, ...]] = UPDATABLE
     explicit: frozenset[str]  # the options that were set, in snake_case, also those set to their default
 
     def __init__(self, /, **options: Unpack[AllOptions]) -> None:
@@ -499,6 +509,30 @@ class ConsumerConfig(_Table):
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={OPTIONS[name].show(self.__dict__[name])}" for name in sorted(self.explicit))
         return f"ConsumerConfig({shown})"
+
+
+def read_update(config: ConsumerConfig, options: Mapping[str, object]) -> dict[str, Any]:
+    """Returns the checked values of options that the user sets while the consumer runs.
+
+    Raises ConfigError for a value that is not allowed, and for an option that cannot change.
+    """
+    allowed = config._updatable
+    fixed = [spelling for spelling in options if canonical_name(spelling) not in allowed]
+    if fixed:
+        raise ConfigError(
+            f"{', '.join(fixed)} cannot be changed while a consumer runs; update_options() takes {', '.join(allowed)}"
+        )
+    return {name: OPTIONS[name].read(options[spelling], spelling) for name, spelling in _canonical(options).items()}
+
+
+def apply_update(config: ConsumerConfig, update: Mapping[str, Any]) -> None:
+    """Set the result of `read_update`. Only the consumer that `config` was made for calls this.
+
+    Raises ConfigError, without a change, if a value contradicts another option.
+    """
+    explicit = config.explicit.union(update)
+    _check_limits({**config.__dict__, **update}, explicit)
+    config.__dict__.update(update, explicit=explicit)
 
 
 def _canonical(options: Mapping[str, object]) -> dict[str, str]:
@@ -588,6 +622,11 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, str], protoco
             raise ConfigError("enable_auto_commit=True needs a group to commit to; set group_id, or remove it")
         if values["group_instance_id"] is not None:
             raise ConfigError("group_instance_id needs a group; set group_id, or remove it")
+    _check_limits(values, given)
+
+
+def _check_limits(values: Mapping[str, Any], given: Collection[str]) -> None:
+    """Raise ConfigError if limits of fetches contradict others. `given` has the names of the options that were set."""
     largest, fetched = values["receive_message_max_bytes"], values["fetch_max_bytes"]
     if "receive_message_max_bytes" in given and fetched + FETCH_OVERHEAD_BYTES > largest:
         raise ConfigError(
@@ -595,7 +634,7 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, str], protoco
             f"{FETCH_OVERHEAD_BYTES} more bytes of a response; raise the one or lower the other"
         )
     wait, timeout = values["fetch_max_wait_ms"], values["request_timeout_ms"]
-    if {"fetch_max_wait_ms", "request_timeout_ms"} <= given.keys() and wait >= timeout:
+    if {"fetch_max_wait_ms", "request_timeout_ms"}.issubset(given) and wait >= timeout:
         raise ConfigError(
             f"fetch_max_wait_ms={wait} must be less than request_timeout_ms={timeout}, "
             "or every fetch without records times out"

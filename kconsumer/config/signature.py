@@ -273,3 +273,14 @@ class AllOptions(ConsumerOptions, total=False):
     """Brokers to connect to first; the rest of the cluster is found through them."""
     group_id: str | None
     """The consumer group."""
+
+
+class UpdatableOptions(TypedDict, total=False):
+    """The keyword arguments of `update_options`."""
+
+    max_poll_records: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    buffer_memory: int

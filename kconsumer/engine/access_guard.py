@@ -11,6 +11,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from kconsumer._common.foreign_methods import check_arguments
 from kconsumer._core.lock import Step, fork_count
 from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
@@ -110,6 +111,8 @@ def guarded(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P
     @functools.wraps(method)
     def guarded(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
         guard = self._guard
+        if kwargs:
+            check_arguments(method, kwargs)
         outer = guard.enter()
         try:
             holds = SIGNALS.hold(guard.end_wait)

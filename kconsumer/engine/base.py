@@ -38,7 +38,7 @@ from kconsumer.errors import ForkedConsumerError, StateError
 from kconsumer.listener import RebalanceListener
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.subscription import SubscriptionKind
-from kconsumer.types import GroupMetadata, MetricName, OffsetAndMetadata, TopicPartition
+from kconsumer.types import GroupMetadata, MetricValues, OffsetAndMetadata, TopicPartition
 
 log = get_logger(__name__)
 
@@ -317,7 +317,7 @@ class Engine(PollState[ConsumerRecords], ClientEngine):
         """Returns the group id, generation and member id. Raises StateError without a group."""
         return self.operations.group().membership.group_metadata()
 
-    def metrics(self) -> dict[MetricName, float]:
+    def metrics(self) -> MetricValues:
         """Returns a snapshot of all metrics."""
         with self.lock:
             self._metrics.settle()

@@ -22,6 +22,7 @@ from kconsumer.assignors import Assignor
 from kconsumer.config.option_groups import (
     CommitConfig,
     FetchConfig,
+    FetchLimits,
     GroupRebalanceConfig,
     MetadataConfig,
     OffsetConfig,
@@ -140,6 +141,10 @@ class ClientComponents(ClientState, ABC):
             self.client.least_loaded_ready, self._make_telemetry_collector, rng, enabled=config.enable_metrics_push
         )
         self.metadata.on_update.append(self._metadata_updated)
+
+    @abstractmethod
+    def options_updated(self) -> None:
+        """Use the options that `update_options` has changed."""
 
     @abstractmethod
     def error_sources(self) -> list[Callable[[], KafkaError | None]]:
@@ -284,7 +289,14 @@ class Components(ClientComponents):
         self.buffer = FetchBuffer(config.buffer_memory)
         fetch_config = config.select(FetchConfig)
         self.fetch = FetchManager(
-            fetch_config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics, rng
+            fetch_config,
+            config.select(FetchLimits),
+            self.cluster,
+            self.subscription,
+            self.metadata,
+            self.buffer,
+            self.metrics,
+            rng,
         )
         self.collector = Collector(
             fetch_config,
@@ -298,6 +310,11 @@ class Components(ClientComponents):
         )
         self.managers = self._managers()
         self._report_metrics()
+
+    def options_updated(self) -> None:
+        """Use the options that `update_options` has changed, for the next requests."""
+        self.fetch.configure(self.config.select(FetchLimits))
+        self.buffer.memory.resize(self.config.buffer_memory)
 
     def use_fetch_cycle(self, on_records: Callable[[], object], on_ended: Callable[[], object]) -> None:
         """Let ordinary responses to fetches be handled where they are received."""

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol
 
 from kconsumer._core.cycle import BrokerFetchState, PlannerState
 from kconsumer._internal.managers import FOREVER
-from kconsumer.config.option_groups import FetchConfig
 from kconsumer.fetching.buffer import FetchBuffer, FetchChain
 from kconsumer.fetching.session import FetchSession
 from kconsumer.state.assignment import Assignment
@@ -55,14 +54,12 @@ class FetchPlanner(PlannerState):
 
     def __init__(
         self,
-        config: FetchConfig,
         cluster: Cluster,
         assignment: Assignment,
         metadata: MetadataRequester,
         buffer: FetchBuffer,
     ) -> None:
         super().__init__(cluster, assignment.changes, buffer)
-        self._config = config
         self._assignment = assignment
         self._metadata = metadata
         self._brokers: dict[int, BrokerFetchState] = {}
@@ -213,8 +210,7 @@ class FetchPlanner(PlannerState):
     def _broker(self, node: Node) -> BrokerFetchState:
         broker = self._brokers.get(node.id)
         if broker is None:
-            session = FetchSession(node.id, self._config.max_partition_fetch_bytes)
-            broker = self._brokers[node.id] = BrokerFetchState(node, session)
+            broker = self._brokers[node.id] = BrokerFetchState(node, FetchSession(node.id))
         broker.move_to(node)
         return broker
 

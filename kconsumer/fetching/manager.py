@@ -32,7 +32,7 @@ from kconsumer._core.cycle import BrokerFetchState, FetchCycle, FetchState, InFl
 from kconsumer._core.lock import EngineLock
 from kconsumer._core.metrics import FetchEvents
 from kconsumer._internal.managers import FOREVER, PollResult, Reply, UnsentRequest
-from kconsumer.config.option_groups import FetchConfig
+from kconsumer.config.option_groups import FetchConfig, FetchLimits
 from kconsumer.errors import KafkaError, error_for
 from kconsumer.fetching.brokers import FetchPlanner, MetadataRequester, has_room
 from kconsumer.fetching.buffer import FetchBuffer, FetchChain
@@ -68,11 +68,13 @@ class FetchManager(FetchState):
     buffer: FetchBuffer
     planner: FetchPlanner
     in_flight: dict[int, InFlightFetch]
+    limits: FetchLimits
     _expedited: dict[int, InFlightFetch]
 
     def __init__(
         self,
         config: FetchConfig,
+        limits: FetchLimits,
         cluster: Cluster,
         subscription: SubscriptionState,
         metadata: MetadataRequester,
@@ -81,7 +83,8 @@ class FetchManager(FetchState):
         rng: random.Random | None = None,
     ) -> None:
         assignment = subscription.assignment
-        super().__init__(assignment, buffer, FetchPlanner(config, cluster, assignment, metadata, buffer))
+        super().__init__(assignment, buffer, FetchPlanner(cluster, assignment, metadata, buffer))
+        self.limits = limits
         self._config = config
         self._cluster = cluster
         self._metadata = metadata
@@ -95,6 +98,10 @@ class FetchManager(FetchState):
         self._cycle: FetchCycle | None = None  # see `use_cycle`
 
     # --- called by the engine --------------------------------------------------------------------------
+
+    def configure(self, limits: FetchLimits) -> None:
+        """Use these limits for the next requests."""
+        self.limits = limits
 
     def poll(self, now: float) -> PollResult:
         """Returns the fetch requests to send now."""
@@ -163,7 +170,7 @@ class FetchManager(FetchState):
             in_flight=flight if requested is not None and requested.chain is chain else None,
             waits_for_memory=None if broker is None else self._waits_for_memory.get(broker.node.id),
             node_error=None if broker is None else self.node_failures.get(broker.node.id),
-            max_wait_ms=self._config.fetch_max_wait_ms,
+            max_wait_ms=(self if flight is None else flight).limits.fetch_max_wait_ms,
             read_committed=self._config.read_committed,
         )
 
@@ -175,11 +182,13 @@ class FetchManager(FetchState):
         Leaves out those that cannot be fetched, and those in a fetch about which nothing is unusual: of a consumer with
         thousands of partitions, these are nearly all. `is_healthy(node_id, now)` checks the connection to a broker.
         """
-        slow = now - self._config.fetch_max_wait_ms - SLOW_RESPONSE_MS
+        slow = now - SLOW_RESPONSE_MS
         healthy = {
             node_id
             for node_id, flight in self.in_flight.items()
-            if flight.sent_at > slow and node_id not in self.node_failures and is_healthy(str(node_id), now)
+            if flight.sent_at + flight.limits.fetch_max_wait_ms > slow
+            and node_id not in self.node_failures
+            and is_healthy(str(node_id), now)
         }
         for tp, state in self.assignment.states().items():
             broker = self.planner.broker_for(tp)
@@ -238,9 +247,9 @@ class FetchManager(FetchState):
 
     def _max_bytes(self, broker: BrokerFetchState, active_brokers: int) -> int:
         """Returns the maximum number of bytes to request from a broker."""
-        config = self._config
-        of_partitions = len(broker.chains) * config.max_partition_fetch_bytes
-        return min(config.fetch_max_bytes, of_partitions, self._memory.per_request_limit(active_brokers))
+        limits = self.limits
+        of_partitions = len(broker.chains) * limits.max_partition_fetch_bytes
+        return min(limits.fetch_max_bytes, of_partitions, self._memory.per_request_limit(active_brokers))
 
     def _cost(self, broker: BrokerFetchState, active_brokers: int) -> int:
         """Returns the number of bytes to reserve in memory for the response to a fetch from a broker."""
@@ -264,11 +273,13 @@ class FetchManager(FetchState):
     def _send(self, broker: BrokerFetchState, active_brokers: int, now: float) -> UnsentRequest:
         """Returns the next request of the broker's fetch session. Reserves memory for its response."""
         planner = self.planner
+        broker.session.limit_partitions(self.limits.max_partition_fetch_bytes)
         session = broker.session.next_request(broker.chains, broker.changed, planner.order, self._cluster.topic_id)
         planner.mark_sent(broker)
         max_bytes, reserved = self._max_bytes(broker, active_brokers), self._cost(broker, active_brokers)
         flight, message = build_fetch(
             self._config,
+            self.limits,
             broker,
             session,
             max_bytes,
@@ -302,7 +313,7 @@ class FetchManager(FetchState):
             return FOREVER
         if now < flight.sent_at + EXPEDITE_AFTER_MS:
             return flight.sent_at + EXPEDITE_AFTER_MS
-        session = FetchSession(broker.node.id, self._config.max_partition_fetch_bytes)
+        session = FetchSession(broker.node.id, self.limits.max_partition_fetch_bytes)
         expedited = BrokerFetchState(broker.node, session, chains)
         max_bytes, reserved = self._max_bytes(expedited, active_brokers), self._cost(expedited, active_brokers)
         if reserved > self._memory.room:
@@ -312,7 +323,7 @@ class FetchManager(FetchState):
             self.expedited_offsets[tp] = chain, chain.next_offset
         part = session.next_request(chains, (), self.planner.order, self._cluster.topic_id)
         part = part._replace(epoch=FINAL_EPOCH)  # neither starts a session nor ends one
-        sent, message = build_fetch(self._config, expedited, part, max_bytes, reserved, now, max_wait_ms=0)
+        sent, message = build_fetch(self._config, self.limits, expedited, part, max_bytes, reserved, now, max_wait_ms=0)
         self._expedited[broker.node.id] = sent
         self._memory.reserve(reserved)
         handler = partial(self._on_expedited, sent)

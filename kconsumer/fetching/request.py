@@ -6,13 +6,14 @@ Decides the wait time and the minimum size of a response. `session.py` decides w
 from __future__ import annotations
 
 from kconsumer._core.cycle import BrokerFetchState, FetchCycle, InFlightFetch
-from kconsumer.config.option_groups import FetchConfig
+from kconsumer.config.option_groups import FetchConfig, FetchLimits
 from kconsumer.fetching.session import SessionRequest
 from kconsumer.schema.fetch import FetchRequest
 
 
 def build_fetch(
     config: FetchConfig,
+    limits: FetchLimits,
     broker: BrokerFetchState,
     session: SessionRequest,
     max_bytes: int,
@@ -30,10 +31,12 @@ def build_fetch(
     """
     full = session.epoch <= 0
     requested, names, leader_only = broker.session.requested, broker.session.topic_names, bool(broker.leader_only)
-    flight = InFlightFetch(broker, max_bytes, reserved, now, full, requested, names, leader_only, active_brokers, cycle)
+    flight = InFlightFetch(
+        broker, max_bytes, reserved, now, full, requested, names, leader_only, active_brokers, cycle, limits
+    )
     message = FetchRequest(
-        max_wait_ms=config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
-        min_bytes=config.fetch_min_bytes,
+        max_wait_ms=limits.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
+        min_bytes=limits.fetch_min_bytes,
         max_bytes=max_bytes,
         isolation_level=int(config.read_committed),
         session_id=session.session_id,

@@ -52,7 +52,7 @@ class SessionRequest(NamedTuple):
 class FetchSession(SessionState):
     """The fetch session with one broker. One request may be in flight at a time."""
 
-    def __init__(self, broker: int, max_bytes: int) -> None:
+    def __init__(self, broker: int, max_bytes: int = 0) -> None:
         """Create a session that requests at most `max_bytes` of each partition."""
         super().__init__(max_bytes)
         self.broker = broker
@@ -62,6 +62,15 @@ class FetchSession(SessionState):
         self._without_id: set[TopicPartition] = set()  # partitions of the session whose topic id is unknown
 
     # --- requests ----------------------------------------------------------------------------------------
+
+    def limit_partitions(self, max_bytes: int) -> None:
+        """Request at most `max_bytes` of each partition. No request may be in flight.
+
+        The broker stores the limit of each partition of a session. So another limit makes the next request a full one.
+        """
+        if max_bytes != self.max_bytes:
+            self.max_bytes = max_bytes
+            self.epoch = INITIAL_EPOCH
 
     def next_request(
         self,

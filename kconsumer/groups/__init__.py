@@ -4,13 +4,17 @@ from kconsumer.groups.client import (
     STATES,
     TYPES,
     GroupClient,
+    alter_configs,
     alter_offsets,
     alter_share_offsets,
+    configs,
     delete,
+    delete_offsets,
     delete_share_offsets,
     describe,
     list,
     offsets,
+    remove_members,
 )
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 
@@ -22,11 +26,15 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "GroupOffset",
+    "alter_configs",
     "alter_offsets",
     "alter_share_offsets",
+    "configs",
     "delete",
+    "delete_offsets",
     "delete_share_offsets",
     "describe",
     "list",
     "offsets",
+    "remove_members",
 ]

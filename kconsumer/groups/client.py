@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any, Self
 from kconsumer._core.lock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import guarded
-from kconsumer.groups.client_base import CLOSE_MS, STATES, TYPES, GroupClientBase, NewOffsets, Servers
+from kconsumer.groups.client_base import (
+    CLOSE_MS,
+    STATES,
+    TYPES,
+    Configs,
+    GroupClientBase,
+    NewOffsets,
+    Servers,
+    TopicOrPartition,
+)
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 from kconsumer.types import TopicPartition
 
@@ -30,13 +39,17 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "GroupOffset",
+    "alter_configs",
     "alter_offsets",
     "alter_share_offsets",
+    "configs",
     "delete",
+    "delete_offsets",
     "delete_share_offsets",
     "describe",
     "list",
     "offsets",
+    "remove_members",
 ]
 
 
@@ -107,6 +120,58 @@ def delete_share_offsets(group: str, topics: Iterable[str], bootstrap_servers: S
     """
     with GroupClient(bootstrap_servers, **options) as client:
         client.delete_share_offsets(group, topics)
+
+
+def delete_offsets(
+    group: str, topics_or_partitions: Iterable[TopicOrPartition], bootstrap_servers: Servers, **options: Any
+) -> None:
+    """Delete committed offsets of a group, of whole topics or of partitions.
+
+    A member of the group then begins there at its `auto_offset_reset`. Raises BrokerError with code
+    GROUP_SUBSCRIBED_TO_TOPIC if a member subscribes to the topic, and with code GROUP_ID_NOT_FOUND if the group does
+    not exist. If some partitions fail, raises the error of the first of them; the offsets of the others are deleted.
+    For share groups, use `delete_share_offsets`. Java: `Admin.deleteConsumerGroupOffsets`.
+    """
+    with GroupClient(bootstrap_servers, **options) as client:
+        client.delete_offsets(group, topics_or_partitions)
+
+
+def remove_members(
+    group: str,
+    members: Iterable[str | GroupMember],
+    bootstrap_servers: Servers,
+    reason: str | None = None,
+    **options: Any,
+) -> None:
+    """Remove members from a group, such as a static member whose process does not return.
+
+    `members` contains instance ids of static members, or members as `describe` returns them. Their partitions are
+    assigned to other members at once, not only after the session timeout. A removed member that still runs joins again.
+    Brokers write `reason` to their log. Raises BrokerError with code UNKNOWN_MEMBER_ID for a member that the group does
+    not have; the others are removed. Java: `Admin.removeMembersFromConsumerGroup`.
+    """
+    with GroupClient(bootstrap_servers, **options) as client:
+        client.remove_members(group, members, reason)
+
+
+def configs(group: str, bootstrap_servers: Servers, **options: Any) -> dict[str, str | None]:
+    """Returns the settings of a group at the brokers, such as `share.auto.offset.reset`, by name.
+
+    Settings that the group does not set have the values of the brokers. The group need not exist. Needs Kafka 3.8.
+    """
+    with GroupClient(bootstrap_servers, **options) as client:
+        return client.configs(group)
+
+
+def alter_configs(group: str, configs: Configs, bootstrap_servers: Servers, **options: Any) -> None:
+    """Set settings of a group at the brokers. Other settings keep their values.
+
+    `configs` is a mapping of name -> value; None removes a setting of the group, so that the value of the brokers
+    applies. The group need not exist. If one setting is not valid, none is changed. Raises BrokerError with code
+    INVALID_CONFIG for an unknown name or a bad value. Java: `Admin.incrementalAlterConfigs`.
+    """
+    with GroupClient(bootstrap_servers, **options) as client:
+        client.alter_configs(group, configs)
 
 
 def delete(group: str, bootstrap_servers: Servers, **options: Any) -> None:
@@ -180,6 +245,26 @@ class GroupClient(GroupClientBase):
     def delete_share_offsets(self, group: str, topics: Iterable[str]) -> None:
         """Delete start offsets of a share group without members. See `kconsumer.groups.delete_share_offsets`."""
         self._engine.run(self._delete_share_offsets(group, topics))
+
+    @guarded
+    def delete_offsets(self, group: str, topics_or_partitions: Iterable[TopicOrPartition]) -> None:
+        """Delete committed offsets of a group. See `kconsumer.groups.delete_offsets`."""
+        self._engine.run(self._delete_offsets(group, topics_or_partitions))
+
+    @guarded
+    def remove_members(self, group: str, members: Iterable[str | GroupMember], reason: str | None = None) -> None:
+        """Remove members from a group. See `kconsumer.groups.remove_members`."""
+        self._engine.run(self._remove_members(group, members, reason))
+
+    @guarded
+    def configs(self, group: str) -> dict[str, str | None]:
+        """Returns the settings of a group by name. See `kconsumer.groups.configs`."""
+        return self._engine.run(self._configs(group))
+
+    @guarded
+    def alter_configs(self, group: str, configs: Configs) -> None:
+        """Set settings of a group at the brokers. See `kconsumer.groups.alter_configs`."""
+        self._engine.run(self._alter_configs(group, configs))
 
     @guarded
     def delete(self, group: str) -> None:

@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from kconsumer._client.offset_arguments import offsets_to_commit
+from kconsumer._client.offset_arguments import offsets_to_commit, topic_partitions
 from kconsumer._core.lock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.errors import ConfigError
-from kconsumer.groups.types import GroupDescription, GroupListing, GroupOffset
+from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ CLOSE_MS = 5_000.0
 
 Servers = str | Sequence[str]
 NewOffsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+TopicOrPartition = str | TopicPartition | tuple[str, int]
+Configs = Mapping[str, str | int | float | bool | None]
 
 
 class GroupClientBase(ABC):
@@ -110,12 +112,33 @@ class GroupClientBase(ABC):
         yield from self._queries.alter_share_offsets(group, checked, self._timer())
 
     def _delete_share_offsets(self, group: str, topics: Iterable[str]) -> Operation[None]:
-        if isinstance(topics, str):
-            raise TypeError(f"topics must be an iterable of names, not the text {topics!r}")
+        _refuse_text(topics, "topics")
         yield from self._queries.delete_share_offsets(group, frozenset(topics), self._timer())
+
+    def _delete_offsets(self, group: str, topics_or_partitions: Iterable[TopicOrPartition]) -> Operation[None]:
+        _refuse_text(topics_or_partitions, "topics_or_partitions")
+        given = [*topics_or_partitions]
+        topics = {item for item in given if isinstance(item, str)}
+        partitions = topic_partitions([item for item in given if not isinstance(item, str)])
+        yield from self._queries.delete_offsets(group, topics, partitions, self._timer())
+
+    def _remove_members(self, group: str, members: Iterable[str | GroupMember], reason: str | None) -> Operation[None]:
+        _refuse_text(members, "members")
+        yield from self._queries.remove_members(group, [*members], reason, self._timer())
+
+    def _configs(self, group: str) -> Operation[dict[str, str | None]]:
+        return (yield from self._queries.configs(group, self._timer()))
+
+    def _alter_configs(self, group: str, configs: Configs) -> Operation[None]:
+        yield from self._queries.alter_configs(group, dict(configs), self._timer())
 
     def _delete(self, group: str) -> Operation[None]:
         yield from self._queries.delete_group(group, self._timer())
+
+
+def _refuse_text(given: object, name: str) -> None:
+    if isinstance(given, str):
+        raise TypeError(f"{name} must be an iterable, not the text {given!r}")
 
 
 def _canonical_names(given: Iterable[str], known: Sequence[str], what: str) -> builtins.list[str]:

@@ -196,6 +196,14 @@ class GroupsManager:
         """Delete a group of any type, with its offsets. Returns a promise."""
         return self._start(PendingQuery(DELETION, group, None, deadline, RetryTimer(self._retry_backoff)))
 
+    def request(self, kind: QueryKind, deadline: float, group: str = "", node: int | None = None) -> Promise[Any]:
+        """Send a request of any kind. Returns a promise.
+
+        It is sent to the coordinator of `group`, or to the broker `node`, or to any broker if neither is given.
+        """
+        broker = None if node is None else str(node)
+        return self._start(PendingQuery(kind, group, broker, deadline, RetryTimer(self._retry_backoff)))
+
     def _describe(
         self, group: str, deadline: float, kinds: list[QueryKind], promise: Promise[GroupDescription]
     ) -> None:
@@ -297,7 +305,8 @@ class GroupsManager:
 class PendingQuery(PendingCall[T]):
     """A query or change without a result.
 
-    It is sent to the broker `node`, or to the group's coordinator if `node` is None.
+    It is sent to the broker `node`, or to the group's coordinator if `node` is None. Without a
+    group, any broker receives it.
     """
 
     __slots__ = ("_caller", "group", "kind", "node")

@@ -16,10 +16,11 @@ from kconsumer._internal.managers import Promise
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.engine.base import Engine
 from kconsumer.engine.waiting import Operation
-from kconsumer.errors import GroupError, KafkaError
-from kconsumer.groups.manager import DESCRIPTIONS, GroupsManager
+from kconsumer.errors import GroupError, KafkaError, error_for
+from kconsumer.groups.administration import config_change, config_query, offset_deletion, removal
+from kconsumer.groups.manager import DESCRIPTIONS, GroupsManager, QueryKind
 from kconsumer.groups.responses import GroupPosition
-from kconsumer.groups.types import GroupDescription, GroupListing, GroupOffset
+from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 from kconsumer.offsets.list_offsets import EARLIEST, LATEST, OffsetTable
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
@@ -140,6 +141,41 @@ class GroupQueries:
         with self._components.changing():
             promise = self._groups.delete(group, timer.deadline)
         yield from self._operations.result(promise, timer, f"deleting group {group!r}")
+
+    def delete_offsets(
+        self, group: str, topics: Collection[str], partitions: Collection[TopicPartition], timer: Timer
+    ) -> Operation[None]:
+        """Delete the committed offsets of these partitions, and of all partitions of these topics."""
+        tables = (yield from self._operations.topics(topics, timer)) if topics else {}
+        missing = sorted(set(topics) - set(tables))
+        if missing:
+            raise error_for(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"deleting the offsets of topic {missing[0]!r}")
+        wanted = {*partitions, *(TopicPartition(i.topic, i.partition) for table in tables.values() for i in table)}
+        if wanted:
+            yield from self._request(offset_deletion(wanted), f"deleting offsets of group {group!r}", timer, group)
+
+    def remove_members(
+        self, group: str, members: Collection[str | GroupMember], reason: str | None, timer: Timer
+    ) -> Operation[None]:
+        """Remove these members. A text is the instance id of a static member."""
+        if members:
+            yield from self._request(removal(members, reason), f"removing members of group {group!r}", timer, group)
+
+    def configs(self, group: str, timer: Timer) -> Operation[dict[str, str | None]]:
+        """Returns the settings of a group by name."""
+        found: dict[str, str | None]
+        found = yield from self._request(config_query(group), f"reading settings of group {group!r}", timer)
+        return found
+
+    def alter_configs(self, group: str, configs: Mapping[str, Any], timer: Timer) -> Operation[None]:
+        """Set settings of a group, and remove those whose value is None."""
+        if configs:
+            yield from self._request(config_change(group, configs), f"changing settings of group {group!r}", timer)
+
+    def _request(self, kind: QueryKind, what: str, timer: Timer, group: str = "") -> Operation[Any]:
+        with self._components.changing():
+            promise = self._groups.request(kind, timer.deadline, group)
+        return (yield from self._operations.result(promise, timer, what))
 
     def _abandon(self, promises: Iterable[Promise[Any]]) -> None:
         """Complete promises for which no operation waits any more, so that their queries are not sent again."""

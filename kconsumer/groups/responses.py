@@ -53,7 +53,7 @@ class GroupPosition(NamedTuple):
 def parse_listing(reply: Reply) -> list[GroupListing]:
     """Returns the groups that one broker coordinates."""
     message: ListGroupsResponse = reply.message
-    _raise(message.error_code, "listing groups")
+    raise_error(message.error_code, "listing groups")
     return [
         GroupListing(
             group.group_id,
@@ -70,7 +70,7 @@ def parse_classic(reply: Reply) -> GroupDescription:
     message: DescribeGroupsResponse = reply.message
     group = message.groups[0]
     context = f"group {group.group_id!r}"
-    _raise(group.error_code, context, group.error_message)
+    raise_error(group.error_code, context, group.error_message)
     if group.group_state == DEAD:
         raise error_for(Errors.GROUP_ID_NOT_FOUND, context)
     is_consumer_group = group.protocol_type == CONSUMER_PROTOCOL_TYPE
@@ -101,12 +101,12 @@ def parse_share(reply: Reply) -> GroupDescription:
 def parse_committed(reply: Reply) -> dict[TopicPartition, GroupPosition]:
     """Returns all committed offsets of a group of the classic or the consumer protocol."""
     group = reply.message.groups[0] if reply.version >= 8 else reply.message
-    _raise(group.error_code, "committed offsets")
+    raise_error(group.error_code, "committed offsets")
     offsets = {}
     for topic in group.topics:
         for row in topic.partitions:
             tp = TopicPartition(topic.name, row.partition_index)
-            _raise(row.error_code, f"committed offset of {tp}")
+            raise_error(row.error_code, f"committed offset of {tp}")
             if row.committed_offset >= 0:
                 epoch = row.committed_leader_epoch if row.committed_leader_epoch >= 0 else None
                 offsets[tp] = GroupPosition(row.committed_offset, epoch, row.metadata or "")
@@ -117,12 +117,12 @@ def parse_share_offsets(reply: Reply) -> dict[TopicPartition, GroupPosition]:
     """Returns the start offset of a share group in each partition, and the group's lag if the broker reports it."""
     message: DescribeShareGroupOffsetsResponse = reply.message
     group = message.groups[0]
-    _raise(group.error_code, f"offsets of group {group.group_id!r}", group.error_message)
+    raise_error(group.error_code, f"offsets of group {group.group_id!r}", group.error_message)
     offsets = {}
     for topic in group.topics:
         for row in topic.partitions:
             tp = TopicPartition(topic.topic_name, row.partition_index)
-            _raise(row.error_code, f"offset of {tp}", row.error_message)
+            raise_error(row.error_code, f"offset of {tp}", row.error_message)
             if row.start_offset >= 0:
                 epoch = row.leader_epoch if row.leader_epoch >= 0 else None
                 offsets[tp] = GroupPosition(row.start_offset, epoch, "", row.lag if row.lag >= 0 else None)
@@ -151,8 +151,8 @@ def parse_altered_share(reply: Reply) -> None:
     failed = [(tp, row) for tp, row in rows if row.error_code]
     if failed:
         tp, row = failed[0]
-        context = f"setting the start offset of {tp}{_and_others(len(failed) - 1, 'partition')}"
-        _raise(row.error_code, context, row.error_message, "Read")
+        context = f"setting the start offset of {tp}{and_others(len(failed) - 1, 'partition')}"
+        raise_error(row.error_code, context, row.error_message, "Read")
 
 
 def parse_deleted_share_offsets(reply: Reply) -> None:
@@ -161,17 +161,18 @@ def parse_deleted_share_offsets(reply: Reply) -> None:
     _raise_share_change(message.error_code, "deleting start offsets", message.error_message)
     failed = [topic for topic in message.responses if topic.error_code]
     if failed:
-        context = f"deleting the start offsets of topic {failed[0].topic_name!r}{_and_others(len(failed) - 1, 'topic')}"
-        _raise(failed[0].error_code, context, failed[0].error_message, "Read")
+        context = f"deleting the start offsets of topic {failed[0].topic_name!r}{and_others(len(failed) - 1, 'topic')}"
+        raise_error(failed[0].error_code, context, failed[0].error_message, "Read")
 
 
 def _raise_share_change(code: int, context: str, text: str | None) -> None:
     if code == Errors.NON_EMPTY_GROUP:
         context += "; stop the members of the group first"
-    _raise(code, context, text, "Read")
+    raise_error(code, context, text, "Read")
 
 
-def _and_others(count: int, what: str) -> str:
+def and_others(count: int, what: str) -> str:
+    """Returns how many others failed, to be appended to the message of an error."""
     return f" and of {count} other {what}{'s' * (count > 1)}" if count else ""
 
 
@@ -182,12 +183,12 @@ def parse_deleted(reply: Reply) -> None:
     context = f"deleting group {group.group_id!r}"
     if group.error_code == Errors.NON_EMPTY_GROUP:
         context += "; stop its members first"
-    _raise(group.error_code, context, group.error_message, "Delete")
+    raise_error(group.error_code, context, group.error_message, "Delete")
 
 
 def _alter_error(tp: TopicPartition, code: int, others: int) -> BrokerError:
     """Returns the error of a partition whose offset was not committed. `others` is how many other partitions failed."""
-    context = f"committing the offset of {tp}{_and_others(others, 'partition')}"
+    context = f"committing the offset of {tp}{and_others(others, 'partition')}"
     if code == Errors.UNKNOWN_MEMBER_ID:
         context += "; the group has members, and only they can commit: stop them first"
     return error_for(code, context, operation="Read")
@@ -247,7 +248,7 @@ def _with_epochs(
     members: Iterable[GroupMember],
 ) -> GroupDescription:
     """Returns the description of a group whose coordinator assigns partitions. Raises the error of the group."""
-    _raise(group.error_code, f"group {group.group_id!r}", group.error_message)
+    raise_error(group.error_code, f"group {group.group_id!r}", group.error_message)
     return GroupDescription(
         group.group_id,
         group_type,
@@ -260,7 +261,8 @@ def _with_epochs(
     )
 
 
-def _raise(code: int, context: str, text: str | None = None, operation: str = "Describe") -> None:
+def raise_error(code: int, context: str, text: str | None = None, operation: str = "Describe") -> None:
+    """Raise the error of a code, unless it is NONE. `text` is what the broker says about it."""
     if code:
         error: BrokerError = error_for(code, f"{context}: {text}" if text else context, operation=operation)
         raise error

@@ -15,7 +15,7 @@ from math import nan
 
 from kconsumer._core.metrics import SampledValues, Window
 from kconsumer.metrics.reporters import Reporters
-from kconsumer.types import MetricName
+from kconsumer.types import MetricName, MetricValues
 
 
 class Stat(enum.Enum):
@@ -174,9 +174,9 @@ class Metrics:
         """Returns all metrics, each with the function that computes its value at a time (ms)."""
         return list(self._measures.items())
 
-    def snapshot(self, now: float) -> dict[MetricName, float]:
+    def snapshot(self, now: float) -> MetricValues:
         """Returns the values of all metrics at `now` (ms)."""
-        return {name: measure(now) for name, measure in list(self._measures.items())}
+        return MetricValues((name, measure(now)) for name, measure in list(self._measures.items()))
 
     def __len__(self) -> int:
         return len(self._measures)

@@ -39,7 +39,6 @@ class PollLoop:
         self._poll_clock = state.consumer._clock  # that of a MockConsumer is virtual
         self._idle_limit_ms = state.consumer._config.consumer_timeout_ms
         self._last_activity = self._poll_clock.now()
-        self._max_bytes = state.consumer._config.buffer_memory  # of records that wait
         self._crowded: set[OffsetTracker] = set()  # partitions that are paused because too many of their records wait
         self._blocked_interval_s = ROOM_INTERVAL_S
 
@@ -97,7 +96,7 @@ class PollLoop:
         """Returns True if too many records of the partition wait. It stays so until there are less than half."""
         share = 2 if tracker in self._crowded else 1
         max_waiting = max(1, self._settings.max_waiting // share)
-        return tracker.crowded(max_waiting, self._max_bytes / len(self._trackers) / share)
+        return tracker.crowded(max_waiting, self._state.consumer._config.buffer_memory / len(self._trackers) / share)
 
     def _has_drained(self) -> bool:
         return not all(self._is_crowded(tracker) for tracker in self._crowded)

@@ -1,7 +1,4 @@
-"""DeleteGroups and OffsetDelete: the APIs that delete groups and committed offsets.
-
-Only `kconsumer.testing` uses OffsetDelete.
-"""
+"""DeleteGroups and OffsetDelete: the APIs that delete groups and committed offsets."""
 
 from __future__ import annotations
 

@@ -54,6 +54,10 @@ class ShareComponents(ClientComponents):
         self.managers = [self.metadata, self.membership, self._lookup, self.fetch, self.progress]
         self._report_metrics()
 
+    def options_updated(self) -> None:
+        """Use the options that `update_options` has changed."""
+        self.fetch.configure(self.config.select(ShareConfig))
+
     @property
     def group_protocol(self) -> str:
         """The protocol of the group."""

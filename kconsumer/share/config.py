@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Unpack
 
-from kconsumer.config.options import ConsumerConfig, canonical_name
+from kconsumer.config.options import UPDATABLE, ConsumerConfig, canonical_name
 from kconsumer.config.signature import AllOptions
 from kconsumer.errors import ConfigError
 
@@ -41,6 +41,7 @@ class ShareConsumerConfig(ConsumerConfig):
     """A checked, immutable configuration of a share consumer. Raises ConfigError for any mistake."""
 
     _is_share: ClassVar[bool] = True
+    _updatable: ClassVar[tuple[str, ...]] = tuple(name for name in UPDATABLE if name not in REFUSED)
 
     def __init__(self, /, **options: Unpack[AllOptions]) -> None:
         for spelling in options:

@@ -20,7 +20,7 @@ from kconsumer.errors import KafkaError, StateError
 from kconsumer.records import ConsumerRecords
 from kconsumer.share.config import ShareConsumerConfig
 from kconsumer.share.types import AcknowledgeType
-from kconsumer.types import MetricName, TopicPartition
+from kconsumer.types import MetricValues, TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer._internal.status import ConsumerStatus
@@ -125,8 +125,11 @@ class ShareConsumerBase(ClientBase):
     # --- metrics -----------------------------------------------------------------------------------------------------
 
     @guarded
-    def metrics(self) -> dict[MetricName, float]:
-        """Returns all metrics, under the names and groups of the Java client."""
+    def metrics(self) -> MetricValues:
+        """Returns all metrics, under the names and groups of the Java client.
+
+        The keys are MetricNames; `metrics()["records-lag-max"]` finds the one of the whole consumer by its plain name.
+        """
         return self._engine.metrics()
 
     @shared_read
@@ -163,6 +166,8 @@ class ShareConsumerBase(ClientBase):
         return unreached
 
     def _commit(self, timeout: Timeout) -> Operation[dict[TopicPartition, KafkaError | None]]:
+        if isinstance(timeout, ConsumerRecord | ConsumerRecords):
+            raise TypeError("commit() takes no records: acknowledge() each of them, and commit() sends all of that")
         return (yield from self._engine.commit(self._timer(timeout), self._iteration.unreached))
 
     def _client_instance_id(self, timeout: Timeout) -> Operation[str]:

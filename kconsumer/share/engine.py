@@ -39,7 +39,7 @@ from kconsumer.share.fetch_ahead import MAX_POLLS_BUFFERED, FetchAhead
 from kconsumer.share.metrics import SharePollMetrics
 from kconsumer.share.run_access import RunAccess
 from kconsumer.share.types import AcknowledgeType
-from kconsumer.types import MetricName, TopicPartition
+from kconsumer.types import MetricValues, TopicPartition
 
 log = get_logger(__name__)
 
@@ -77,7 +77,7 @@ class ShareEngine(ClientEngine):
         self._config = config
         self._clock = parts.clock
         self._polls = SharePollMetrics(parts.metrics)
-        self._ahead = FetchAhead(config.max_poll_records)
+        self._ahead = FetchAhead()
         self._collecting = False  # deserializers are running
         #: The batches of the running poll, which are not acknowledged before it has returned them. A public method ends
         #: with a store of None, as `Delivery` explains. Another list: a poll of user code has released this batch.
@@ -178,7 +178,7 @@ class ShareEngine(ClientEngine):
         """Returns the records of a poll, after the next fetch was sent."""
         if self.driver.has_urgent_io:
             self.driver.yield_to_network(0.0)
-        self._ahead.records_returned(len(records), self._clock.now())
+        self._ahead.records_returned(len(records), self._config.max_poll_records, self._clock.now())
         return records
 
     def _wait(self, timer: Timer, *, fetching: bool) -> Wait:
@@ -560,7 +560,7 @@ class ShareEngine(ClientEngine):
 
     # --- metrics ---------------------------------------------------------------------------------------------------
 
-    def metrics(self) -> dict[MetricName, float]:
+    def metrics(self) -> MetricValues:
         """Returns a snapshot of all metrics."""
         with self.components.lock:
             self._polls.settle()

@@ -18,8 +18,7 @@ MAX_POLLS_BUFFERED = 2  # nothing is fetched if the buffer contains the records 
 class FetchAhead:
     """Measures how long the caller takes for the records of a poll."""
 
-    def __init__(self, max_poll_records: int) -> None:
-        self._min_records = max_poll_records / MIN_BATCH_SHARE
+    def __init__(self) -> None:
         self._returned_at: float | None = None  # ms; None: the last poll has returned no records
         self._quick_batches = 0  # in a row, until now
 
@@ -31,10 +30,10 @@ class FetchAhead:
             self._returned_at = None
         return self._quick_batches >= MIN_QUICK_BATCHES
 
-    def records_returned(self, count: int, now: float) -> None:
+    def records_returned(self, count: int, max_poll_records: int, now: float) -> None:
         """Record that a poll returns this many records."""
         self._returned_at = now
-        if count < self._min_records:
+        if count < max_poll_records / MIN_BATCH_SHARE:
             self.reset()
 
     def reset(self) -> None:

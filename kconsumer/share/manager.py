@@ -118,6 +118,10 @@ class ShareManager:
 
     # --- what the engine calls -------------------------------------------------------------------------------------
 
+    def configure(self, config: ShareConfig) -> None:
+        """Use these options for the next requests."""
+        self._config = config
+
     @property
     def needs_poll(self) -> bool:
         """True if `poll` may return requests."""

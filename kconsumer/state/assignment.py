@@ -49,7 +49,8 @@ class Assignment(AssignedPartitions[PartitionState]):
         """Returns the partition's state. Raises StateError if it is not assigned."""
         state = self._states.get(tp)
         if state is None:
-            raise StateError(f"partition {tp} is not assigned to this consumer")
+            hint = "" if self._states else "; poll() assigns those of subscribe(), and calls on_assign with them"
+            raise StateError(f"partition {tp} is not assigned to this consumer{hint}")
         return state
 
     # --- flags ------------------------------------------------------------------------------------------

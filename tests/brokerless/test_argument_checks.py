@@ -40,6 +40,8 @@ WRONG: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
         (5, "t", [TP], {TP: "1"}, {TP: 1.5}, {TP: None}, {"t": 1}),
         ({TP: -1}, {TP: 1 << 70}, {TP: datetime(2026, 1, 1)}),
     ),
+    "time": (("5", 1.5, None, TP), (-1, 1 << 70, datetime(2026, 1, 1))),
+    "options": ((), ()),
     "topic": ((5, None, b"t", ["t"]), ()),
     "topics": ((5, None, "t"), ([5], [""], [None])),
     "callback": ((5, "x"), ()),
@@ -60,6 +62,7 @@ VALID: dict[str, Any] = {
     "type": 1,
     "partitions": [TP],
     "timestamps": {TP: 0},
+    "time": 0,
     "topic": "t",
     "topics": ["t"],
 }
@@ -109,11 +112,13 @@ def call_with(
     name: str, signature: inspect.Signature, parameter: inspect.Parameter, value: Any
 ) -> Callable[[Any], Any]:
     """Returns a function that calls the method of a consumer with this value of the parameter."""
+    others = signature.parameters.values()
     if parameter.kind is parameter.VAR_POSITIONAL:
         positional = value if isinstance(value, list) else [value]
-        return lambda consumer: getattr(consumer, name)(*positional)
-    others = signature.parameters.values()
-    needed = {p.name: VALID.get(p.name) for p in others if p.default is p.empty and p.name != "self"}
+        before = [VALID[p.name] for p in others if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"]
+        return lambda consumer: getattr(consumer, name)(*before, *positional)
+    named = [p for p in others if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = {p.name: VALID.get(p.name) for p in named if p.default is p.empty and p.name != "self"}
     return lambda consumer: getattr(consumer, name)(**needed | {parameter.name: value})
 
 

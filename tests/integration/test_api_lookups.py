@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -39,6 +40,28 @@ def test_offsets_for_times(kafka: Kafka, topic_name: str, new_consumer: New) -> 
     assert {} == consumer.offsets_for_times({})
     with pytest.raises(ValueError, match="negative"):
         consumer.offsets_for_times({zero: -1})
+
+
+def test_seek_to_time(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """seek_to_time() sets positions to the first records at or after a time, and to the end where there are none."""
+    kafka.create_topic(topic_name, 2)
+    base = 1_700_000_000_000
+    kafka.produce(topic_name, numbered(100), partition=0, timestamps=[base + n * 10 for n in range(100)])
+    kafka.produce(topic_name, numbered(5), partition=1, timestamps=[base] * 5)
+    zero, one = tps(topic_name, 0, 1)
+    consumer = new_consumer()
+    with pytest.raises(StateError, match="is not assigned to this consumer; poll"):
+        consumer.seek_to_time(base, zero)
+    consumer.assign([zero, one])
+    consumer.seek_to_time(datetime.fromtimestamp((base + 195) / 1000, UTC))
+    assert (20, 5) == (consumer.position(zero), consumer.position(one))
+    assert 20 == next(iter(consumer.poll(20))).offset
+    consumer.seek_to_time(base, one)
+    assert (0, True) == (consumer.position(one), consumer.position(zero) > 20)
+    with pytest.raises(ValueError, match="no time zone"):
+        consumer.seek_to_time(datetime(2026, 1, 1))
+    consumer.assign([])
+    consumer.seek_to_time(base)
 
 
 def test_beginning_and_end_offsets(kafka: Kafka, topic_name: str, new_consumer: New) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kconsumer.config.option_groups import FetchLimits
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import (
@@ -358,6 +359,13 @@ class Program:
         for side in self.twins.sides:
             side.assignment.mark_awaiting_callback(self.twins.tps, False)
 
+    def change_limits(self, size: int, wait_ms: int) -> None:
+        """Change the limits of requests, as `update_options` does."""
+        sizes = {"max_partition_fetch_bytes": 150 + size % 3 * 200, "fetch_max_bytes": 400 + size * 10}
+        for side in self.twins.sides:
+            before = vars(side.manager.limits)
+            side.manager.configure(FetchLimits(before | sizes | {"fetch_max_wait_ms": wait_ms}))
+
     def validate(self, _first: int, _second: int) -> None:
         self.twins.validate()
 
@@ -398,6 +406,7 @@ EVENTS = {
     "recreate_topic": 1,
     "evict_sessions": 1,
     "lose_connection": 1,
+    "change_limits": 2,
     "validate": 2,
     "find_offsets": 2,
 }

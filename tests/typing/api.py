@@ -131,6 +131,9 @@ def partitions_as_pairs(consumer: Consumer, records: ConsumerRecords, client: Ra
     assert_type(consumer.end_offsets({pair, ("orders", 1)}), dict[TopicPartition, int])
     consumer.offsets_for_times({("orders", 0): 1_700_000_000_000})
     consumer.offsets_for_times({whole: 1_700_000_000_000})
+    consumer.seek_to_time(1_700_000_000_000, *consumer.assignment())
+    consumer.update_options(max_poll_records=10, buffer_memory=1 << 20)
+    assert_type(consumer.metrics()["records-lag-max"], float)
     consumer.commit({("orders", 0): 7, ("orders", 1): OffsetAndMetadata(8)})
     consumer.commit_async({pair: 7})
     assert_type(records.records(("orders", 0)), list[ConsumerRecord])
@@ -302,6 +305,10 @@ async def read_without_a_group_in_tasks() -> None:
         await groups.delete("billing")
         await groups.alter_share_offsets("workers", {TopicPartition("jobs", 0): 5})
         await groups.delete_share_offsets("workers", ["jobs"])
+        await groups.delete_offsets("billing", ["orders", TopicPartition("users", 0), ("users", 1)])
+        await groups.remove_members("billing", ["instance-1", *description.members], "scaled down")
+        await groups.alter_configs("workers", {"share.session.timeout.ms": 50_000, "share.auto.offset.reset": None})
+        assert_type(await groups.configs("workers"), dict[str, str | None])
 
 
 def read_groups() -> None:

@@ -103,6 +103,7 @@ async def use_all_methods(consumer: AsyncConsumer) -> None:
     assert_type(await consumer.committed([TP]), dict[TopicPartition, OffsetAndMetadata | None])
     assert_type(await consumer.beginning_offsets([("orders", 0)]), dict[TopicPartition, int])
     assert_type(await consumer.end_offsets([TP], timeout=1), dict[TopicPartition, int])
+    await consumer.seek_to_time(0, TP)
     assert_type(await consumer.offsets_for_times({TP: 0}), dict[TopicPartition, OffsetAndTimestamp | None])
     assert_type(await consumer.partitions_for("orders"), tuple[PartitionInfo, ...])
     assert_type(await consumer.client_instance_id(timeout=1.0), str)

@@ -50,14 +50,19 @@ cdef class Memory:
     """
 
     def __init__(self, Py_ssize_t limit):
-        self.limit = limit
-        self.decompressed = limit // (2 * SHARES)
-        self.least_response = min(<Py_ssize_t> DEFAULT_MAX_BATCH, limit // (2 * SHARES))
+        self.decompressed, self.least_response = limit, <Py_ssize_t> DEFAULT_MAX_BATCH
+        self.resize(limit)
         self.blocks = {}
         # A block may be freed in any thread, between any two bytecodes. Appending to a deque is atomic; changing a
         # counter is not.
         self.freed = deque()
         self.on_freed = self.freed.append
+
+    def resize(self, Py_ssize_t limit):
+        """Set the limit. The estimates take at most a part of it, so that they cannot prevent all requests."""
+        self.limit = limit
+        self.decompressed = min(self.decompressed, limit // (2 * SHARES))
+        self.least_response = min(self.least_response, limit // (2 * SHARES))
 
     # --- blocks ------------------------------------------------------------------------------------------
 

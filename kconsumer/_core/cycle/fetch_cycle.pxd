@@ -39,6 +39,7 @@ cdef class InFlightFetch:
     cdef readonly dict topic_names
     cdef readonly bint leader_only
     cdef readonly Py_ssize_t active_brokers
+    cdef readonly object limits              # of the manager, when the request was created
     cdef Py_ssize_t partitions               # of the broker, when the request was created
     cdef FetchCycle cycle
     cdef bint ended                          # the last response had no next request

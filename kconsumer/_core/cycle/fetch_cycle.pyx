@@ -145,10 +145,12 @@ cdef class InFlightFetch:
         bint leader_only,
         Py_ssize_t active_brokers=0,
         FetchCycle cycle=None,
+        limits=None,
     ):
         self.broker, self.max_bytes, self.reserved, self.sent_at = broker, max_bytes, reserved, sent_at
         self.full, self.requested, self.topic_names, self.leader_only = full, requested, topic_names, leader_only
-        self.active_brokers, self.partitions, self.cycle = active_brokers, len(broker.chains), cycle
+        self.active_brokers, self.partitions = active_brokers, len(broker.chains)
+        self.cycle, self.limits = cycle, limits
 
     @property
     def node(self):
@@ -363,7 +365,8 @@ cdef class FetchCycle:
         cdef BrokerFetchState broker = flight.broker
         cdef Memory memory = manager.buffer.memory
         return (
-            len(broker.chains) == flight.partitions
+            flight.limits is manager.limits
+            and len(broker.chains) == flight.partitions
             and not broker.full
             and bool(broker.leader_only) == flight.leader_only
             and manager.planner.active_brokers == flight.active_brokers

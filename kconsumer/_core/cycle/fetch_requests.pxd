@@ -15,7 +15,7 @@ cdef class SessionState:
     cdef public int32_t epoch
     cdef public dict requested             # all partitions of the session, after the last request
     cdef public dict topic_names           # by topic id; a response contains only ids
-    cdef readonly int32_t max_bytes        # of each partition
+    cdef public int32_t max_bytes          # of each partition
 
 
 cdef class BrokerFetchState:
@@ -53,5 +53,6 @@ cdef class FetchState:
     cdef public bint _responded            # a fetch of a session ended since the last poll
     cdef public bint _expedited_response   # an expedited fetch ended since the last poll
     cdef public double continue_until      # see `continue_to`
+    cdef public object limits              # those of the next requests; replaced when the user changes an option
 
     cdef bint may_continue(self, double now) except -1

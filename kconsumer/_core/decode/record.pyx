@@ -15,7 +15,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 
 from kconsumer._core.wire cimport read_varint, remaining, take
 from kconsumer.errors import CorruptRecordError
-from kconsumer.types import TimestampType, TopicPartition
+from kconsumer.types import TimestampType, TopicPartition, _utc_datetime
 
 
 cdef extern from "Python.h":
@@ -104,6 +104,20 @@ cdef class ConsumerRecord:
     @property
     def timestamp_type(self):
         return TIMESTAMP_TYPES[self.timestamp_kind + 1]
+
+    @property
+    def datetime(self):
+        """The timestamp as a datetime in UTC; None if the record has none. OverflowError: it is after the year 9999."""
+        return None if self.timestamp == -1 else _utc_datetime(self.timestamp)
+
+    def header(self, name, default=None):
+        """Returns the value of the last header with this name (Java `lastHeader`), or `default` if there is none."""
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header is a str, not {name!r}")
+        for key, value in reversed(self.headers):
+            if key == name:
+                return value
+        return default
 
     @property
     def leader_epoch(self):

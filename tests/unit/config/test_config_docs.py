@@ -20,7 +20,8 @@ def test_no_option_is_ignored() -> None:
     sources = [path for path in (ROOT / "kconsumer").rglob("*.py") if path.name not in table]
     read = set(
         re.findall(
-            r'config\.(?:(?:secret|refers)\(")?(\w+)', "\n".join(path.read_text(encoding="utf-8") for path in sources)
+            r'(?:config|limits)\.(?:(?:secret|refers)\(")?(\w+)',
+            "\n".join(path.read_text(encoding="utf-8") for path in sources),
         )
     )
     if "read_committed" in read:  # the property that the code reads instead

@@ -11,6 +11,7 @@ import pytest
 
 from kconsumer._core.codec import encode_response
 from kconsumer._core.net import InFlight
+from kconsumer.config.option_groups import FetchLimits
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.fetching.manager import FetchManager
 from kconsumer.fetching.session import MAX_EPOCH
@@ -378,6 +379,31 @@ def test_end_of_a_backoff() -> None:
     twins.wait(1000)
     twins.respond()
     assert ["manager", "cycle", "cycle, ended"] == twins.outcomes
+
+
+@pytest.mark.parametrize(
+    "name", ["fetch_min_bytes", "fetch_max_bytes", "fetch_max_wait_ms", "max_partition_fetch_bytes"]
+)
+def test_changed_limits(name: str) -> None:
+    """After a limit has changed, the cycle sends no request with the old one. Only that of partitions needs a full one,
+    because the broker keeps it in the session.
+    """
+    twins = ready_twins()
+    for side in twins.sides:
+        side.manager.configure(FetchLimits(vars(side.manager.limits) | {name: 1_900_000}))
+    for _ in range(3):
+        produce(twins)
+        twins.respond()
+        if not twins.cycle.in_flight:
+            twins.poll()
+        twins.collect(100)
+    full = name == "max_partition_fetch_bytes"
+    assert ["cycle, ended", "manager" if full else "cycle", "cycle"] == twins.outcomes
+    message = twins.cycle.in_flight["0"].request.message
+    field = {"fetch_min_bytes": message.min_bytes, "fetch_max_bytes": message.max_bytes}
+    field["fetch_max_wait_ms"] = message.max_wait_ms
+    [broker] = twins.cycle.manager.planner
+    assert 1_900_000 == (broker.session.max_bytes if full else field[name])
 
 
 @pytest.mark.parametrize("error", [MemoryError, RuntimeError, KeyboardInterrupt])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kconsumer._core.metrics import SensorPair
 from kconsumer.metrics.registry import Metrics, Stat
-from kconsumer.types import MetricName
+from kconsumer.types import MetricName, MetricValues
 
 ROWS = tuple((stat.name.lower(), stat, "a test") for stat in Stat)
 WINDOW = 30_000.0
@@ -239,3 +239,15 @@ def test_names_share_their_tags() -> None:
     assert first.tags is second.tags is other.tags
     assert (("client-id", "c"), ("partition", "1")) == metrics.name("a", "g", "", ("partition", "1")).tags
     assert (("client-id", "c"), ("partition", "0")) == first.tags
+
+
+def test_plain_names() -> None:
+    """A plain name finds the metric of the whole consumer. It is refused if several metrics could be meant."""
+    whole, part = MetricName("lag", "g", tags=(("c", "1"),)), MetricName("lag", "g", tags=(("c", "1"), ("t", "a")))
+    first, second = MetricName("rate", "g", tags=(("n", "1"),)), MetricName("rate", "g", tags=(("n", "2"),))
+    values = MetricValues({part: 1.0, whole: 2.0, first: 3.0, second: 4.0})
+    assert (2.0, 1.0, 2.0, None) == (values["lag"], values[part], values.get("lag"), values.get("other"))
+    with pytest.raises(KeyError, match="rate is the name of 2 metrics; give a MetricName"):
+        _ = values["rate"]
+    with pytest.raises(KeyError, match="other"):
+        _ = values["other"]

@@ -15,6 +15,7 @@ MODULES: list[tuple[ModuleType, ModuleType]] = [(groups, aio.groups), (ranges, a
 FUNCTIONS = [
     *((groups, aio.groups, name) for name in ("list", "describe", "offsets", "alter_offsets", "delete")),
     *((groups, aio.groups, name) for name in ("alter_share_offsets", "delete_share_offsets")),
+    *((groups, aio.groups, name) for name in ("delete_offsets", "remove_members", "configs", "alter_configs")),
     *((ranges, aio.ranges, name) for name in ("read_range", "read_topic", "scan_topic")),
 ]
 CLASSES: list[tuple[type, type]] = [

@@ -13,9 +13,10 @@ import confluent_kafka
 import pytest
 
 from kconsumer import Consumer, ConsumerRecords, ShareConsumer, TopicPartition
-from kconsumer._common.foreign_methods import CONSUMER, RECORDS, SHARE_CONSUMER
+from kconsumer._common.foreign_methods import CONSUMER, MODULE, RECORDS, SHARE_CONSUMER
 from kconsumer._core.decode import ShareRecord
 from kconsumer.decode import decode_batches
+from kconsumer.testing import MockConsumer
 from kconsumer.testing.batches import build_batch
 
 OWNERS = (Consumer, ConsumerRecords, ShareRecord)
@@ -146,3 +147,46 @@ def test_pattern_as_text(consumer: Consumer) -> None:
     """The error for a name that begins with ^, librdkafka's form of a pattern, names re.compile."""
     with pytest.raises(ValueError, match=r"for a pattern pass re\.compile\('orders\.\*'\), which matches whole names"):
         consumer.subscribe(["^orders.*"])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c.commit(message=1), r"commit\(\) has no argument 'message'; pass records"),
+        (lambda c: c.commit(asynchronous=False), r"commit_async\(\) does not"),
+        (lambda c: c.subscribe(pattern="x.*"), r"subscribe\(re\.compile"),
+        (lambda c: c.position(("t", 0), timeout_ms=5), "timeouts are in seconds"),
+        (lambda c: TopicPartition("t", 0, 5), r"no offset: write seek\(tp, offset\)"),
+        (lambda c: copy.copy(c), "cannot be pickled or copied; make one in each process"),
+        (lambda c: Consumer(**{"bootstrap.servers": "a:1"}), r"write Consumer\.from_config"),
+    ],
+)
+def test_arguments_of_other_clients(consumer: Consumer, call: Callable[[Any], Any], message: str) -> None:
+    """An argument that another client has raises a TypeError that says what to write."""
+    with pytest.raises(TypeError, match=message):
+        call(consumer)
+
+
+def test_records_are_not_committed_by_a_share_consumer() -> None:
+    """The error of commit(records) names acknowledge()."""
+    with ShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g") as share:
+        commit: Callable[..., Any] = share.commit
+        with pytest.raises(TypeError, match=r"acknowledge\(\) each"):
+            commit(ConsumerRecords.EMPTY)
+
+
+@pytest.mark.parametrize("name", MODULE)
+def test_names_of_other_clients(name: str) -> None:
+    """To import a name of another client raises an ImportError that says what to import."""
+    with pytest.raises(ImportError, match=re.escape(MODULE[name])):
+        exec(f"from kconsumer import {name}")
+
+
+def test_likely_milliseconds(caplog: pytest.LogCaptureFixture) -> None:
+    """A timeout of 1000 or more as an int, and a time that is probably in seconds, log a warning."""
+    with caplog.at_level("WARNING"), MockConsumer(auto_offset_reset="earliest") as mock:
+        mock.assign([("t", 0)])
+        mock.add_records(("t", 0), [1])
+        mock.poll(1000)
+        mock.offsets_for_times({("t", 0): 1_700_000_000})
+    assert ["not in ms" in caplog.text, "multiply them by 1000" in caplog.text] == [True, True]

@@ -8,6 +8,7 @@ import io
 import sys
 import tracemalloc
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
@@ -24,6 +25,34 @@ A, B, C = TopicPartition("a", 0), TopicPartition("b", 1), TopicPartition("c", 2)
 
 def run_of(tp: TopicPartition, *values: bytes, base: int = 0) -> RecordRun:
     return PartitionFetch(tp, build_batch(values, base_offset=base), base).take(100)
+
+
+# --- ConsumerRecord
+
+
+def test_datetime() -> None:
+    """The timestamp is a datetime in UTC, exact to the millisecond, and None without one."""
+    times = {
+        -1: None,
+        0: datetime(1970, 1, 1, tzinfo=UTC),
+        1_700_000_000_001: datetime(2023, 11, 14, 22, 13, 20, 1000, UTC),
+    }
+    assert times == {ms: ConsumerRecord("t", 0, 0, timestamp=ms).datetime for ms in times}
+    with pytest.raises(OverflowError):
+        _ = ConsumerRecord("t", 0, 0, timestamp=2**62).datetime
+
+
+def test_header() -> None:
+    """A header is found by its name, the last one of several, also if it is null."""
+    record = ConsumerRecord("t", 0, 0, headers=[("a", b"1"), ("a", b"2"), ("null", None)])
+    assert (b"2", None, None, b"x") == (
+        record.header("a"),
+        record.header("null", b"x"),
+        record.header("b"),
+        record.header("b", b"x"),
+    )
+    with pytest.raises(TypeError, match="the name of a header is a str, not b'a'"):
+        record.header(b"a")  # type: ignore[call-overload]  # the mistake under test
 
 
 # --- ConsumerRecords

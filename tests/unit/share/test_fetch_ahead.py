@@ -12,7 +12,7 @@ def polls(ahead: FetchAhead, *busy_ms: float) -> list[bool]:
     """Returns, for polls that follow batches of these durations, whether the consumer may fetch ahead."""
     now, found = 0.0, []
     for ms in busy_ms:
-        ahead.records_returned(250, now)
+        ahead.records_returned(250, 500, now)
         now += ms
         found.append(ahead.poll_began(now, LOCK_MS))
     return found
@@ -21,22 +21,20 @@ def polls(ahead: FetchAhead, *busy_ms: float) -> list[bool]:
 def test_quick_batches_in_a_row() -> None:
     """A consumer fetches ahead after some quick batches in a row. One slow batch ends that."""
     quick = [QUICK_MS] * (MIN_QUICK_BATCHES - 1)
-    assert [*[False] * len(quick), True, True, False] == polls(
-        FetchAhead(500), *quick, QUICK_MS, QUICK_MS, QUICK_MS + 1
-    )
+    assert [*[False] * len(quick), True, True, False] == polls(FetchAhead(), *quick, QUICK_MS, QUICK_MS, QUICK_MS + 1)
 
 
 def test_small_batches() -> None:
     """After a small batch there may be no more records, so nothing is fetched ahead."""
-    ahead = FetchAhead(500)
+    ahead = FetchAhead()
     polls(ahead, *[0.0] * MIN_QUICK_BATCHES)
-    ahead.records_returned(249, 0.0)
+    ahead.records_returned(249, 500, 0.0)
     assert not ahead.poll_began(0.0, LOCK_MS)
 
 
 def test_polls_without_records() -> None:
     """A poll without records says nothing about the caller."""
-    ahead = FetchAhead(500)
+    ahead = FetchAhead()
     assert not any(ahead.poll_began(now, LOCK_MS) for now in range(20))
     polls(ahead, *[0.0] * MIN_QUICK_BATCHES)
     assert ahead.poll_began(1e9, LOCK_MS)
