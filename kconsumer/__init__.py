@@ -33,7 +33,7 @@ from kconsumer.types import (
 )
 
 if TYPE_CHECKING:
-    from kconsumer import groups
+    from kconsumer import cluster, groups
     from kconsumer._core.decode import ShareRecord
     from kconsumer._internal.status import ConnectionStatus, ConsumerStatus, GroupStatus
     from kconsumer.ranges import RangeClient, read_range, read_topic
@@ -47,6 +47,7 @@ PUBLIC_MODULES = (
     "arrow",
     "assignors",
     "cli",
+    "cluster",
     "deserializers",
     "errors",
     "groups",
@@ -93,6 +94,7 @@ __all__ = [
     "TopicPartition",
     "__version__",
     "assignors",
+    "cluster",
     "decode_batches",
     "errors",
     "groups",
@@ -102,7 +104,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import `groups`, and the names of `ranges`, `share` and `status`, when they are first used.
+    """Import `cluster` and `groups`, and the names of `ranges`, `share` and `status`, when they are first used.
 
     Few programs need them all.
 
@@ -118,10 +120,10 @@ def __getattr__(name: str) -> object:
         from kconsumer._internal import status
 
         return getattr(status, name)
-    if name == "groups":
+    if name in ("cluster", "groups"):
         from importlib import import_module  # not `from kconsumer import groups`, which would call this function again
 
-        return import_module("kconsumer.groups")
+        return import_module(f"kconsumer.{name}")
     from kconsumer._common.foreign_methods import MODULE
 
     if name in MODULE:  # an AttributeError with a hint would be replaced in `from kconsumer import …`

@@ -17,19 +17,19 @@ GENERATED = {"docs/options.md", "docs/design/state-machines.md"}
 
 #: How many lines the sources that a pattern finds may have together.
 BUDGET = {
-    "kconsumer/*": 2_680,
+    "kconsumer/*": 2_720,
     "kconsumer/_client/**/*": 1_080,
     "kconsumer/_common/**/*": 650,
     "kconsumer/_internal/**/*": 1_080,
     "kconsumer/_core/**/*": 13_270,
-    "kconsumer/aio/**/*": 2_560,
-    "kconsumer/cli/**/*": 3_560,
+    "kconsumer/aio/**/*": 2_580,
+    "kconsumer/cli/**/*": 3_650,
     "kconsumer/config/**/*": 2_230,
     "kconsumer/coordinator/**/*": 4_600,
     "kconsumer/engine/**/*": 3_870,
     "kconsumer/fetching/**/*": 2_500,
     "kconsumer/formats/**/*": 2_220,
-    "kconsumer/groups/**/*": 1_550,
+    "kconsumer/groups/**/*": 1_785,
     "kconsumer/metadata/**/*": 800,
     "kconsumer/metrics/**/*": 450,
     "kconsumer/net/**/*": 5_500,
@@ -46,7 +46,7 @@ BUDGET = {
     "kconsumer/testing/**/*": 17_240,
     "assignors/**/*": 1_700,
     "tests/README.md": 60,
-    "tests/**/*.py": 114_745,
+    "tests/**/*.py": 114_830,
     "benchmarks/**/*.py": 8_600,
     "tools/*.py": 1_100,
     "examples/**/*.py": 2_400,
@@ -55,7 +55,7 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 60,
     "benchmarks/README.md": 140,
-    "docs/**/*.md": 9_430,
+    "docs/**/*.md": 9_475,
     "docs/design/*.md": 1_280,
 }
 

@@ -31,7 +31,14 @@ from kconsumer.groups.client_base import (
     Servers,
     TopicOrPartition,
 )
-from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
+from kconsumer.groups.types import (
+    ClusterDescription,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    GroupOffset,
+    OpenTransaction,
+)
 from kconsumer.types import TopicPartition
 
 __all__ = [
@@ -270,6 +277,14 @@ class GroupClient(GroupClientBase):
     async def delete(self, group: str) -> None:
         """Delete a group that has no members, with its offsets. See `kconsumer.groups.delete`."""
         await self._run(self._delete(group))
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Returns the id, the controller and the brokers of the cluster. See `kconsumer.cluster.describe`."""
+        return await self._run(self._describe_cluster())
+
+    async def stuck_transactions(self, partitions: Iterable[TopicOrPartition]) -> builtins.list[OpenTransaction]:
+        """Returns the open transactions in these partitions. See `kconsumer.cluster.stuck_transactions`."""
+        return await self._run(self._stuck_transactions(partitions))
 
     async def close(self) -> None:
         """Close the connections. Does nothing if they are closed already."""

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from kconsumer import __version__, errors
-from kconsumer.cli import assignors, completion, consume, dump, fake_cluster, groups, topics, work
+from kconsumer.cli import assignors, cluster, completion, consume, dump, fake_cluster, groups, topics, work
 from kconsumer.cli.arguments import UsageError
 from kconsumer.cli.files import drop_output, writing_output
 from kconsumer.cli.notices import Notices
@@ -86,6 +86,7 @@ def build_parser() -> Parser:
     work.add_parser(commands, common)
     groups.add_parser(commands, common)
     topics.add_parser(commands, common)
+    cluster.add_parser(commands, common)
     assignors.add_parser(commands, common)
     dump.add_parser(commands, common)
     fake_cluster.add_parser(commands, common)

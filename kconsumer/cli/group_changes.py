@@ -75,7 +75,7 @@ def add_parsers(actions: Any, common: argparse.ArgumentParser) -> None:
     target.add_argument("--to", type=parse_position, metavar="POSITION", help="the new position in each partition")
     target.add_argument("--shift", type=_shift, metavar="N",
                         help="move each committed offset by N records, back if N is negative")  # fmt: skip
-    reset.add_argument("--topic", dest="scopes", action="append", type=_scope, default=[],
+    reset.add_argument("--topic", dest="scopes", action="append", type=scope, default=[],
                        metavar="TOPIC[:PARTITIONS]",
                        help="a topic, or partitions of it such as orders:0,2-4; may be repeated; "
                             "default: all partitions with a committed offset")  # fmt: skip
@@ -151,7 +151,8 @@ def _shift(text: str) -> int:
     return int(text)
 
 
-def _scope(text: str) -> Scope:
+def scope(text: str) -> Scope:
+    """Parse TOPIC[:PARTITIONS]. Raises ArgumentTypeError for other text."""
     topic, separator, partitions = text.partition(":")
     if not topic:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form TOPIC[:PARTITIONS]")

@@ -25,7 +25,14 @@ from kconsumer.groups.client_base import (
     Servers,
     TopicOrPartition,
 )
-from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
+from kconsumer.groups.types import (
+    ClusterDescription,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    GroupOffset,
+    OpenTransaction,
+)
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -270,6 +277,16 @@ class GroupClient(GroupClientBase):
     def delete(self, group: str) -> None:
         """Delete a group that has no members, with its offsets. See `kconsumer.groups.delete`."""
         self._engine.run(self._delete(group))
+
+    @guarded
+    def describe_cluster(self) -> ClusterDescription:
+        """Returns the id, the controller and the brokers of the cluster. See `kconsumer.cluster.describe`."""
+        return self._engine.run(self._describe_cluster())
+
+    @guarded
+    def stuck_transactions(self, partitions: Iterable[TopicOrPartition]) -> builtins.list[OpenTransaction]:
+        """Returns the open transactions in these partitions. See `kconsumer.cluster.stuck_transactions`."""
+        return self._engine.run(self._stuck_transactions(partitions))
 
     def close(self) -> None:
         """Close the connections. Does nothing if they are closed already."""

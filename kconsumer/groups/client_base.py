@@ -14,7 +14,14 @@ from kconsumer._core.lock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.errors import ConfigError
-from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
+from kconsumer.groups.types import (
+    ClusterDescription,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    GroupOffset,
+    OpenTransaction,
+)
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -116,11 +123,13 @@ class GroupClientBase(ABC):
         yield from self._queries.delete_share_offsets(group, frozenset(topics), self._timer())
 
     def _delete_offsets(self, group: str, topics_or_partitions: Iterable[TopicOrPartition]) -> Operation[None]:
-        _refuse_text(topics_or_partitions, "topics_or_partitions")
-        given = [*topics_or_partitions]
-        topics = {item for item in given if isinstance(item, str)}
-        partitions = topic_partitions([item for item in given if not isinstance(item, str)])
-        yield from self._queries.delete_offsets(group, topics, partitions, self._timer())
+        yield from self._queries.delete_offsets(group, *_topics_and_partitions(topics_or_partitions), self._timer())
+
+    def _describe_cluster(self) -> Operation[ClusterDescription]:
+        return (yield from self._queries.describe_cluster(self._timer()))
+
+    def _stuck_transactions(self, partitions: Iterable[TopicOrPartition]) -> Operation[builtins.list[OpenTransaction]]:
+        return (yield from self._queries.stuck_transactions(*_topics_and_partitions(partitions), self._timer()))
 
     def _remove_members(self, group: str, members: Iterable[str | GroupMember], reason: str | None) -> Operation[None]:
         _refuse_text(members, "members")
@@ -139,6 +148,13 @@ class GroupClientBase(ABC):
 def _refuse_text(given: object, name: str) -> None:
     if isinstance(given, str):
         raise TypeError(f"{name} must be an iterable, not the text {given!r}")
+
+
+def _topics_and_partitions(given: Iterable[TopicOrPartition]) -> tuple[set[str], builtins.list[TopicPartition]]:
+    _refuse_text(given, "partitions")
+    items = [*given]
+    topics = {item for item in items if isinstance(item, str)}
+    return topics, topic_partitions([item for item in items if not isinstance(item, str)])
 
 
 def _canonical_names(given: Iterable[str], known: Sequence[str], what: str) -> builtins.list[str]:

@@ -20,7 +20,21 @@ from kconsumer.errors import GroupError, KafkaError, error_for
 from kconsumer.groups.administration import config_change, config_query, offset_deletion, removal
 from kconsumer.groups.manager import DESCRIPTIONS, GroupsManager, QueryKind
 from kconsumer.groups.responses import GroupPosition
-from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
+from kconsumer.groups.transactions import (
+    OpenProducer,
+    descriptions,
+    open_producers,
+    open_transaction,
+    transactional_ids,
+)
+from kconsumer.groups.types import (
+    ClusterDescription,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    GroupOffset,
+    OpenTransaction,
+)
 from kconsumer.offsets.list_offsets import EARLIEST, LATEST, OffsetTable
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
@@ -171,6 +185,66 @@ class GroupQueries:
         """Set settings of a group, and remove those whose value is None."""
         if configs:
             yield from self._request(config_change(group, configs), f"changing settings of group {group!r}", timer)
+
+    def describe_cluster(self, timer: Timer) -> Operation[ClusterDescription]:
+        """Returns the id, the controller and the brokers of the cluster."""
+        with self._components.changing():
+            metadata = self._components.metadata.refresh()
+        yield from self._operations.result(metadata, timer, "fetching metadata")
+        found = self._components.cluster
+        controller = None if found.controller_id is None else found.nodes.get(found.controller_id)
+        return ClusterDescription(
+            found.cluster_id, controller, tuple(found.nodes[node] for node in sorted(found.nodes))
+        )
+
+    def stuck_transactions(
+        self, topics: Collection[str], partitions: Collection[TopicPartition], timer: Timer
+    ) -> Operation[list[OpenTransaction]]:
+        """Returns the open transactions in these partitions, and in all partitions of these topics, oldest first."""
+        leaders = yield from self._leaders(topics, partitions, timer)
+        nodes = set(leaders.values())
+        wanted = {node: open_producers([tp for tp, leader in leaders.items() if leader == node]) for node in nodes}
+        by_leader = yield from self._ask_brokers(wanted, "describing producers", timer)
+        producers: list[OpenProducer] = [row for rows in by_leader.values() for row in rows]
+        if not producers:
+            return []
+        brokers = {node.id: node for node in (yield from self.describe_cluster(timer)).brokers}
+        kind = transactional_ids({producer.producer_id for _, producer in producers})
+        ids = yield from self._ask_brokers(dict.fromkeys(brokers, kind), "listing transactions", timer)
+        wanted = {node: descriptions(listed) for node, listed in ids.items() if listed}
+        described = yield from self._ask_brokers(wanted, "describing transactions", timer)
+        known = {row.producer_id: (brokers[node], row) for node, rows in described.items() for row in rows}
+        now = self._components.clock.wall_ms()
+        found = [open_transaction(tp, producer, known.get(producer.producer_id), now) for tp, producer in producers]
+        return sorted(found, key=lambda one: (-(one.age_s or 0.0), one.partition))
+
+    def _leaders(
+        self, topics: Collection[str], partitions: Collection[TopicPartition], timer: Timer
+    ) -> Operation[dict[TopicPartition, int]]:
+        """Returns the id of the leader of each of these partitions, and of all partitions of these topics."""
+        names = {*topics, *(tp.topic for tp in partitions)}
+        tables = (yield from self._operations.topics(names, timer, fresh=True)) if names else {}
+        leaders = {TopicPartition(i.topic, i.partition): i.leader for table in tables.values() for i in table}
+        wanted = {*partitions, *(tp for tp in leaders if tp.topic in topics)}
+        missing = sorted({*topics} - {*tables}) or sorted(str(tp) for tp in wanted - {*leaders})
+        if missing:
+            raise error_for(Errors.UNKNOWN_TOPIC_OR_PARTITION, missing[0])
+        found = {tp: leader.id for tp in wanted if (leader := leaders[tp]) is not None}
+        if len(found) < len(wanted):
+            raise error_for(Errors.LEADER_NOT_AVAILABLE, str(min(wanted - {*found})))
+        return found
+
+    def _ask_brokers(self, kinds: Mapping[int, QueryKind], what: str, timer: Timer) -> Operation[dict[int, Any]]:
+        """Send one request to each of these brokers at once. Returns the results by the id of the broker."""
+        with self._components.changing():
+            promises = {node: self._groups.request(kind, timer.deadline, node=node) for node, kind in kinds.items()}
+        results = {}
+        try:
+            for node, promise in promises.items():
+                results[node] = yield from self._operations.result(promise, timer, what)
+        finally:
+            self._abandon(promises.values())
+        return results
 
     def _request(self, kind: QueryKind, what: str, timer: Timer, group: str = "") -> Operation[Any]:
         with self._components.changing():

@@ -65,3 +65,28 @@ class GroupOffset:
     owner: str | None = None  #: the id of the member that reads the partition; None if there is none or several
     leader_epoch: int | None = None
     metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """A cluster and its brokers."""
+
+    cluster_id: str | None
+    controller: Node | None  #: any broker, if the controllers are no brokers (KRaft); None if it is unknown
+    brokers: tuple[Node, ...]  #: the brokers that run, sorted by id
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that is open in one partition."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    start_offset: int  #: the first offset of the transaction in this partition
+    #: How long the transaction is open (s), or if `hanging`, how old its last record is; None if unknown.
+    age_s: float | None
+    coordinator: Node | None  #: None if no broker knows the producer
+    transactional_id: str | None  #: None if no broker knows the producer
+    state: str | None  #: as the coordinator reports it, such as Ongoing; None if no broker knows the producer
+    hanging: bool = False  #: True if the coordinator knows of no transaction here, so that it never ends by itself

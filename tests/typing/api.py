@@ -317,6 +317,8 @@ def read_groups() -> None:
         assert_type(listing.state, str | None)
     description = kconsumer.groups.describe("billing", bootstrap_servers=["a:9092"], client_id="monitor")
     handle(f"{description.type} {description.state} {[member.client_id for member in description.members]}")
+    transactions = kconsumer.cluster.stuck_transactions(["orders", ("users", 0)], "localhost:9092")
+    assert_type([found.coordinator for found in transactions], list[kconsumer.Node | None])
     offsets = kconsumer.groups.offsets("billing", "localhost:9092")
     assert_type(offsets, dict[TopicPartition, kconsumer.groups.GroupOffset])
     with kconsumer.groups.GroupClient("localhost:9092") as client:

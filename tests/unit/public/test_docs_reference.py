@@ -23,6 +23,7 @@ NOT_SHOWN = {
     "kconsumer.__version__": "a text",
     "kconsumer.assignors": "a module; it has a page",
     "kconsumer.errors": "a module; it has a page",
+    "kconsumer.cluster": "a module; the page of groups has its functions",
     "kconsumer.groups": "a module; it has a page",
     "kconsumer.arrow.SPARK_COLUMNS": "used by the Spark source",
     "kconsumer.arrow.SparkBatch": "used by the Spark source",
