@@ -213,11 +213,14 @@ class Consumer(ConsumerBase, BlockingClient):
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     @guarded
-    def commit(self, offsets: Offsets[P] | ConsumerRecords | None = None, *, timeout: Timeout = None) -> None:
+    def commit(
+        self, offsets: Offsets[P] | ConsumerRecords | ConsumerRecord | None = None, *, timeout: Timeout = None
+    ) -> None:
         """Commit offsets and wait for the response (Java `commitSync`). Retries retriable errors until the timeout.
 
-        If `offsets` is None, all positions are committed. `offsets` can be a dict of partition -> next offset to read.
-        It can also be the result of a `poll`, whose `next_offsets()` are then committed.
+        If `offsets` is None, all positions are committed, or what is stored with `enable_auto_offset_store=False`.
+        `offsets` can be a dict of partition -> next offset to read, or the result of a `poll`, whose `next_offsets()`
+        are committed. For a record, the offset after it is committed.
 
         Raises TypeError or ValueError for invalid offsets, CommitFailedError if the consumer is no longer a member,
         RebalanceInProgressError while the group rebalances, TimeoutError, and StateError without a group.
@@ -313,7 +316,7 @@ class Consumer(ConsumerBase, BlockingClient):
         self._close(timeout, leave_group, auto_commit=True)
 
     def _close_after_error(self) -> None:
-        self._close(30.0, None, auto_commit=False)
+        self._close(30.0, None, auto_commit=not self._config.enable_auto_offset_store)  # what is stored is done
 
     def _close(self, timeout: Timeout, leave_group: bool | None, *, auto_commit: bool) -> None:
         self._check_leave_group(leave_group)

@@ -18,6 +18,7 @@ from kconsumer._client.offset_arguments import (
     at_least_one,
     checked_text,
     offsets_to_commit,
+    records_to_store,
     seek_target,
     topic_partitions,
 )
@@ -25,7 +26,7 @@ from kconsumer._client.offset_arguments import timestamp as time_to_look_up
 from kconsumer._client.offset_arguments import timestamps as times_to_look_up
 from kconsumer._client.offset_arguments import topic_partition as _partition
 from kconsumer._common.foreign_methods import CONSUMER, without
-from kconsumer._core.decode import deserialization_error
+from kconsumer._core.decode import ConsumerRecord, deserialization_error
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import guarded
 from kconsumer.engine.shared_calls import shared, shared_read
@@ -204,7 +205,9 @@ class ConsumerBase(ClientBase):
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def commit_async(
-        self, offsets: Offsets[P] | ConsumerRecords | None = None, callback: CommitCallback | None = None
+        self,
+        offsets: Offsets[P] | ConsumerRecords | ConsumerRecord | None = None,
+        callback: CommitCallback | None = None,
     ) -> None:
         """Commit offsets without waiting and without retries (Java `commitAsync`). `offsets` is as in `commit`.
 
@@ -225,6 +228,36 @@ class ConsumerBase(ClientBase):
     ) -> None:
         chosen = self._offsets(None) if offsets is None else offsets
         self._engine.operations.commit_async(chosen, callback)
+
+    def store_offsets(self, offsets: ConsumerRecord | Iterable[ConsumerRecord] | Offsets[P]) -> None:
+        """Store what is processed, to be committed by auto-commits, before a rebalance, on close, and by `commit()`.
+
+        This is for `enable_auto_offset_store=False`. Stored records are done, in any order: a partition is committed up
+        to its first record that a poll has returned and that is not stored. A mapping is as in `commit`, and sets the
+        offsets to commit. Ignores partitions that are no longer assigned, and records that were returned before a
+        `seek`. Does not wait. Any thread may call this while another thread polls.
+
+        Raises StateError with `enable_auto_offset_store=True` and without a group.
+        """
+        if isinstance(offsets, Mapping):
+            self._store((), offsets_to_commit(offsets))
+        else:
+            self._store(records_to_store(offsets), {})
+
+    @shared_read  # a running poll of another thread waits for nothing that this changes
+    def _store(self, records: Iterable[ConsumerRecord], offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        self._store_locked(records, offsets)
+
+    def _store_locked(
+        self, records: Iterable[ConsumerRecord], offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        positions = self._engine.components.positions
+        self._engine.operations.group()
+        if positions.auto_store:
+            raise StateError("store_offsets() needs enable_auto_offset_store=False")
+        with self._engine.lock:
+            positions.store_records(records)
+            positions.store_offsets(offsets)
 
     @guarded
     def seek(self, tp: Partition, offset: SupportsIndex | OffsetAndMetadata) -> None:
@@ -360,7 +393,9 @@ class ConsumerBase(ClientBase):
     def _client_instance_id(self, timeout: Timeout) -> Operation[str]:
         return (yield from self._engine.operations.client_instance_id(self._timer(timeout)))
 
-    def _commit(self, offsets: Offsets[P] | ConsumerRecords | None, timeout: Timeout) -> Operation[None]:
+    def _commit(
+        self, offsets: Offsets[P] | ConsumerRecords | ConsumerRecord | None, timeout: Timeout
+    ) -> Operation[None]:
         yield from self._engine.operations.commit(self._offsets(offsets), self._timer(timeout))
 
     def _committed(
@@ -452,7 +487,9 @@ class ConsumerBase(ClientBase):
 
     # --- arguments ---------------------------------------------------------------------------------------------------
 
-    def _offsets(self, offsets: Offsets[P] | ConsumerRecords | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    def _offsets(
+        self, offsets: Offsets[P] | ConsumerRecords | ConsumerRecord | None
+    ) -> dict[TopicPartition, OffsetAndMetadata] | None:
         """Returns the offsets to commit, or None to commit all positions.
 
         If `offsets` is None while a `for` loop is in the middle of a batch, records that the loop has not reached are

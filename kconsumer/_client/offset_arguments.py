@@ -7,7 +7,7 @@ these checks can be encoded in a request.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from kconsumer._common.deferred_calls import get_logger
@@ -24,7 +24,9 @@ MAX_STRING_BYTES = 2**15 - 1
 LIKELY_SECONDS = 10**9, 10**10  # as ms, times of January to April 1970; as seconds, times from 2001 on
 log = get_logger(__name__)
 
-_OFFSETS = "a mapping {TopicPartition(topic, partition): next offset}, the ConsumerRecords of a poll(), or nothing"
+_OFFSETS = (
+    "a mapping {TopicPartition(topic, partition): next offset}, the ConsumerRecords of a poll(), a record, or nothing"
+)
 
 
 def topic_partition(tp: tuple[str, SupportsIndex]) -> TopicPartition:
@@ -109,10 +111,20 @@ def offsets_to_commit(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
     """Returns the offsets to commit by partition. Raises TypeError or ValueError for an invalid argument."""
     if isinstance(offsets, ConsumerRecords):
         return dict(offsets.next_offsets())
+    if isinstance(offsets, ConsumerRecord):
+        return {offsets.topic_partition: OffsetAndMetadata(offsets.offset + 1, "", offsets.leader_epoch)}
     if not isinstance(offsets, Mapping):
         raise TypeError(_what_to_commit(offsets))
     by_partition = {topic_partition(tp): offset for tp, offset in offsets.items()}
     return {tp: _offset(offset, f"the offset to commit for {tp}") for tp, offset in by_partition.items()}
+
+
+def records_to_store(records: Any) -> Sequence[ConsumerRecord]:
+    """Returns the records to store. Raises TypeError for an invalid argument."""
+    chosen = (records,) if isinstance(records, ConsumerRecord) or not hasattr(records, "__iter__") else tuple(records)
+    if not all(isinstance(record, ConsumerRecord) for record in chosen):
+        raise TypeError(f"store_offsets() takes a record, records, or a mapping as commit() does, not {records!r}")
+    return chosen
 
 
 def seek_target(offset: Any) -> OffsetAndMetadata:
@@ -178,8 +190,7 @@ def _what_to_commit(offsets: Any) -> str:
     refusal = f"commit() takes {_OFFSETS}, not {type(offsets).__name__}"
     first = offsets[0] if isinstance(offsets, list) and offsets else offsets
     if isinstance(first, ConsumerRecord):
-        of_one = "commit({TopicPartition(record.topic, record.partition): record.offset + 1})"
-        return f"{refusal}; for one record write {of_one}, for all records of a poll() pass what it returned"
+        return f"{refusal}; for all records of a poll() pass what it returned"
     if isinstance(first, TopicPartition):
         return (
             f"{refusal}; for the positions of some partitions write commit({{tp: consumer.position(tp) for tp in …}})"

@@ -20,7 +20,6 @@ _CREDENTIALS = "give sasl_plain_password as file:PATH or a callable; each authen
 CONSUMER: dict[str, str] = {
     # confluent-kafka
     "consume": "poll() returns up to max_records records",
-    "store_offsets": _POSITIONS,
     "get_watermark_offsets": "use beginning_offsets() and end_offsets()",
     "incremental_assign": "assign() keeps the positions of partitions that stay: pass all partitions",
     "incremental_unassign": "assign() keeps the positions of partitions that stay: pass all partitions",

@@ -178,11 +178,14 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
-    async def commit(self, offsets: Offsets[P] | ConsumerRecords | None = None, *, timeout: Timeout = None) -> None:
+    async def commit(
+        self, offsets: Offsets[P] | ConsumerRecords | ConsumerRecord | None = None, *, timeout: Timeout = None
+    ) -> None:
         """Commit offsets and wait for the response (Java `commitSync`). Retries retriable errors until the timeout.
 
-        If `offsets` is None, all positions are committed. `offsets` can be a dict of partition -> next offset to read.
-        It can also be the result of a `poll`, whose `next_offsets()` are then committed.
+        If `offsets` is None, all positions are committed, or what is stored with `enable_auto_offset_store=False`.
+        `offsets` can be a dict of partition -> next offset to read, or the result of a `poll`, whose `next_offsets()`
+        are committed. For a record, the offset after it is committed.
 
         Raises TypeError or ValueError for invalid offsets, CommitFailedError if the consumer is no longer a member,
         RebalanceInProgressError while the group rebalances, TimeoutError, and StateError without a group.
@@ -244,6 +247,11 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
         """
         await self._run(self._seek_to_time(time, partitions, timeout))
 
+    def _store(self, records: Iterable[ConsumerRecord], offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        with self._engine.lock:  # any thread may call store_offsets(), and not only that of the event loop
+            self._guard.check_usable()
+            self._store_locked(records, offsets)
+
     # --- topics ----------------------------------------------------------------------------------------------------
 
     async def partitions_for(self, topic: str, timeout: Timeout = None) -> tuple[PartitionInfo, ...]:
@@ -272,7 +280,7 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
         await self._close(timeout, leave_group, auto_commit=True)
 
     async def _close_after_error(self) -> None:
-        await self._close(30.0, None, auto_commit=False)
+        await self._close(30.0, None, auto_commit=not self._config.enable_auto_offset_store)  # what is stored is done
 
     async def _close(self, timeout: Timeout, leave_group: bool | None, *, auto_commit: bool) -> None:
         self._check_leave_group(leave_group)

@@ -134,7 +134,6 @@ FOREIGN: dict[str, str] = {name: hint for hint, names in _HINTS.items() for name
     "default_topic_conf": "set its entries as options of the consumer, such as auto_offset_reset",
     "default_topic_config": "set its entries as options of the consumer, such as auto_offset_reset",
     "enable_partition_eof": "compare position() with end_offsets(), or read current_lag()",
-    "enable_auto_offset_store": "set enable_auto_commit=False and commit(records) what you have processed",
     "group_protocol_type": "it is always consumer; remove it",
     "rebalance_timeout_ms": "use max_poll_interval_ms, which is the rebalance timeout, too",
     "fetch_error_backoff_ms": "use retry_backoff_ms and retry_backoff_max_ms",

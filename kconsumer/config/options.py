@@ -103,6 +103,9 @@ class _Table:
         kinds.BOOLEAN, None,
         "Commit positions every auto_commit_interval_ms. Default: True with a group, otherwise False."
     )
+    enable_auto_offset_store: bool = _option(
+        kinds.BOOLEAN, True, "False: commits contain what store_offsets() has stored, in place of the positions."
+    )
     auto_commit_interval_ms: int = _option(kinds.int32(), 5_000, "Interval of auto-commits.")
     auto_offset_reset: OffsetReset = _option(
         kinds.RESET, OffsetReset.LATEST,

@@ -54,6 +54,8 @@ class ConsumerOptions(TypedDict, total=False):
     """Maximum number of records that a poll returns; does not limit fetching."""
     enable_auto_commit: bool | None
     """Commit positions every auto_commit_interval_ms. Default: True with a group, otherwise False."""
+    enable_auto_offset_store: bool
+    """False: commits contain what store_offsets() has stored, in place of the positions."""
     auto_commit_interval_ms: int
     """Interval of auto-commits."""
     auto_offset_reset: str | OffsetReset

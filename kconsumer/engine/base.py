@@ -266,10 +266,16 @@ class Engine(PollState[ConsumerRecords], ClientEngine):
         self.driver.request_manager_poll()
 
     def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Seek to these offsets. Skips partitions that are no longer assigned. The caller holds the lock."""
+        """Seek to these offsets, and keep what is stored. Skips partitions that are no longer assigned.
+
+        The caller holds the lock.
+        """
         for tp, offset in offsets.items():
-            if self.components.assignment.is_assigned(tp):
+            state = self.components.assignment.find(tp)
+            if state is not None:
+                stored = state.stored
                 self.seek(tp, OffsetAndMetadata(offset))
+                state.keep_stored(stored)
 
     def shorten(self, offsets: Mapping[TopicPartition, int]) -> None:
         """End the batch of the running poll at these offsets, because its records from there on are not returned."""
@@ -293,13 +299,15 @@ class Engine(PollState[ConsumerRecords], ClientEngine):
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     def consumed_before(self, unseen: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the offsets to commit while a `for` loop is in the middle of a batch.
+        """Returns the offsets to commit while a `for` loop is in the middle of a batch, or the stored offsets.
 
         `unseen` maps partitions to the first offset that the loop has not reached. This offset replaces the position of
         the partition. Partitions without a position are left out.
         """
         with self.lock:
             consumed = self.components.positions.all_consumed()
+        if not self.components.positions.auto_store:
+            return consumed
         return consumed | {tp: OffsetAndMetadata(offset) for tp, offset in unseen.items() if tp in consumed}
 
     # --- lag, group, metrics ---------------------------------------------------------------------------------------

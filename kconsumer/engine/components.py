@@ -130,7 +130,9 @@ class ClientComponents(ClientState, ABC):
         self.changes = ChangeLog()
         self.assignment = Assignment(self.changes)
         self.subscription = SubscriptionState(self.assignment)
-        self.positions = Positions(self.assignment, config.auto_offset_reset)
+        self.positions = Positions(
+            self.assignment, config.auto_offset_reset, auto_store=config.enable_auto_offset_store
+        )
         self.client = environment.client(config, rng, ConnectionMetrics(self.metrics))
         self.metadata = MetadataManager(config.select(MetadataConfig), self.cluster, self.subscription, rng)
         self.progress = ProgressMonitor()  # of all managers

@@ -65,8 +65,10 @@ class Collector(RecordTaker[ConsumerRecords]):
             ConsumerRecords,
             deserializes=self._key is not None or self._value is not None,
             deferred=deferred,
+            auto_store=positions.auto_store,
         )
         self._positions = positions
+        self._pass_over = positions.pass_over
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._unlocked: Callable[[], AbstractContextManager[object]] = nullcontext
 

@@ -15,6 +15,7 @@ from kconsumer._internal.transitions import checked_transition
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
 from kconsumer.state.read_replica import ReadReplica
+from kconsumer.state.stored_offsets import StoredOffsets
 from kconsumer.types import OffsetReset, TopicPartition
 
 
@@ -65,6 +66,7 @@ class PartitionState(PartitionPosition[FetchPosition]):
         "reset_end",
         "reset_strategy",
         "state_since",
+        "stored",
         "unsubscribed",
     )
 
@@ -93,6 +95,7 @@ class PartitionState(PartitionPosition[FetchPosition]):
         self.out_of_range = 0  # resets in a row of a position that was out of range
         self.out_of_range_offset: int | None = None  # the position that is being reset, because it was out of range
         self.last_error: KafkaError | str = ""
+        self.stored: StoredOffsets | None = None  # None: nothing was read or stored since the position was set
         self.state_since = self.flags_since = self.changes.now  # ms
         self.replica = ReadReplica()
 
@@ -153,6 +156,7 @@ class PartitionState(PartitionPosition[FetchPosition]):
     def reset(self, strategy: OffsetReset, retry_at: float = 0.0) -> None:
         """Drop the position and await a reset by `strategy`. The reset is not requested before `retry_at` (ms)."""
         self.transition_to(AWAIT_RESET)
+        self.stored = None
         self.reset_strategy = strategy
         self.reset_end = self.out_of_range_offset = None
         self.next_retry = retry_at
@@ -185,8 +189,18 @@ class PartitionState(PartitionPosition[FetchPosition]):
     def seek(self, position: FetchPosition) -> None:
         """Set this position, without validation."""
         self.transition_to(FETCHING, position)
-        self.topic_id = None
+        self.topic_id = self.stored = None
         self.reset_strategy = None
+
+    def stored_from(self, start: int) -> StoredOffsets:
+        """Returns the stored offsets. If there are none yet, the partition is read from `start` on."""
+        if self.stored is None:
+            self.stored = StoredOffsets(start)
+        return self.stored
+
+    def keep_stored(self, stored: StoredOffsets | None) -> None:
+        """Set the stored offsets from before a `seek` back to records that the application has not reached."""
+        self.stored = stored
 
     def seek_unvalidated(self, position: FetchPosition) -> None:
         """Set this position, and await its validation if that is possible (KIP-320).

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kconsumer._core.cycle import Delivery
+from kconsumer._core.decode import ConsumerRecord, RecordRun
 from kconsumer.errors import KafkaError
 from kconsumer.state.assignment import Assignment
 from kconsumer.state.cluster import NO_LEADER, Cluster, LeaderAndEpoch
@@ -27,8 +28,11 @@ from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
 class Positions:
     """The positions of the assigned partitions of one consumer."""
 
-    def __init__(self, assignment: Assignment, default_reset: OffsetReset = OffsetReset.LATEST) -> None:
+    def __init__(
+        self, assignment: Assignment, default_reset: OffsetReset = OffsetReset.LATEST, *, auto_store: bool = True
+    ) -> None:
         self.assignment = assignment
+        self.auto_store = auto_store  # records are stored when a poll returns them, and not by `store_offsets`
         self.default_reset = default_reset
         self.delivery: Delivery[FetchPosition] = Delivery()
         self._changes = assignment.changes
@@ -51,11 +55,13 @@ class Positions:
             state.seek_unvalidated(position)
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the valid positions as offsets to commit.
+        """Returns the valid positions as offsets to commit, or the stored offsets if `auto_store` is False.
 
         If the running `poll` has moved a position, but has not returned the records yet, the result contains the
         position that the partition had before.
         """
+        if not self.auto_store:
+            return self._all_stored()
         consumed = {}
         for tp, state in self.assignment.states().items():
             position = self.consumed(tp, state)
@@ -71,6 +77,46 @@ class Positions:
         if not state.has_valid_position or state.position is None:
             return None
         return self.delivery.consumed(tp, state.position)
+
+    # --- stored offsets ----------------------------------------------------------------------------------
+
+    def _all_stored(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        items = [(tp, state.stored.to_commit()) for tp, state in self.assignment.states().items() if state.stored]
+        return {tp: offset for tp, offset in items if offset is not None}
+
+    def pass_over(self, runs: Iterable[RecordRun]) -> None:
+        """Record which offsets the running poll passes over. `runs` are the records that it has taken."""
+        by_partition: dict[TopicPartition, list[RecordRun]] = {}
+        for run in runs:
+            by_partition.setdefault(run.topic_partition, []).append(run)
+        for tp, reached in self.delivery.after.items():
+            state, start, taken = self.assignment.find(tp), self.delivery.before[tp].offset, by_partition.get(tp, ())
+            if state is None:
+                continue
+            stored = state.stored_from(start)
+            if sum(map(len, taken)) < reached.offset - start:
+                records = (record for run in taken for record in run)
+                stored.pass_over(start, records, reached.offset, reached.offset_epoch)
+
+    def store_records(self, records: Iterable[ConsumerRecord]) -> None:
+        """Store records. Ignores those that were not returned since their partition was assigned or its position set.
+
+        For example, a seek or a revocation came before.
+        """
+        for record in records:
+            tp = record.topic_partition
+            state = self.assignment.find(tp)
+            if state is None or state.stored is None or state.position is None:
+                continue
+            if record.offset < self.delivery.consumed(tp, state.position).offset:
+                state.stored.store_record(record.offset, record.leader_epoch)
+
+    def store_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Store the offset to commit of each partition. Ignores partitions that are not assigned."""
+        for tp, offset in offsets.items():
+            state = self.assignment.find(tp)
+            if state is not None:
+                state.stored_from(offset.offset).store_offset(offset)
 
     def restore(self, tp: TopicPartition, position: FetchPosition, reached: FetchPosition) -> bool:
         """Set an earlier position, because the records between it and `reached` were not returned.

@@ -58,6 +58,8 @@ class MockReads:
                 max_bytes -= sum(map(record_size, taken))
                 if not found.read(moved_to[tp].offset, 1, math.inf):
                     parts.assignment.move_to_end(tp)  # as in a consumer, other partitions are read first now
+            if not parts.positions.auto_store:
+                parts.positions.pass_over(runs)
             delivery.version = parts.lock.version
         if error is not None and not runs:
             raise error

@@ -67,6 +67,11 @@ def read_in_a_group() -> None:
                 for record in records.records(partition):
                     handle(f"{record.key!r} {record.value!r}")
             consumer.commit(records, timeout=5.0)
+            for record in records:
+                consumer.commit(record)
+                consumer.store_offsets(record)
+            consumer.store_offsets(records)
+            consumer.store_offsets({("orders", 0): 7})
 
 
 def read_one_by_one(consumer: Consumer) -> None:

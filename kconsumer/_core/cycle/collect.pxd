@@ -11,6 +11,7 @@ cdef class RecordTaker:
     cdef readonly FetchEvents _metrics       # or None
     cdef readonly type _batch                # ConsumerRecords
     cdef readonly bint _deserializes         # `collect` runs deserializers
+    cdef readonly bint _auto_store           # `_pass_over` need not be called
     cdef readonly bint deferred              # the caller runs deserializers between `collect` and `finish`
     cdef public object collected             # what the last `collect` has taken, if `deferred`
     cdef public dict _skipped

@@ -26,10 +26,11 @@ cdef class RecordTaker:
         *,
         bint deserializes,
         bint deferred,
+        bint auto_store=True,
     ):
         self._assignment, self._changes, self._delivery = assignment, assignment.changes, delivery
         self._buffer, self._metrics, self._batch = buffer, metrics, batch
-        self._deserializes, self.deferred = deserializes, deferred
+        self._deserializes, self.deferred, self._auto_store = deserializes, deferred, auto_store
         self.collected, self._skipped = (), {}
 
     def collect(self, Py_ssize_t max_records, max_bytes=None):
@@ -74,6 +75,8 @@ cdef class RecordTaker:
                 raise
         finally:
             buffer.memory.record_decompressed(output_room - self._output_left)
+        if not self._auto_store:
+            self._pass_over(runs)
         if self.deferred and runs and max_bytes is None:
             self.collected, self._skipped = runs, skipped
             return self._batch.from_runs(runs, moved_to, skipped)

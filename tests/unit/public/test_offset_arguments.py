@@ -105,7 +105,6 @@ def test_what_is_no_partition_is_refused(tp: Any, error: type[Exception]) -> Non
 @pytest.mark.parametrize(
     ("offsets", "message"),
     [
-        (RECORD, r"commit\({TopicPartition\(record\.topic, record\.partition\): record\.offset \+ 1}\)"),
         ([RECORD], r"for all records of a poll\(\) pass what it returned"),
         ([TP], r"consumer\.position\(tp\)"),
         (TP, r"consumer\.position\(tp\)"),
