@@ -45,6 +45,7 @@ from kconsumer.fetching.error_actions import ERROR_ACTIONS as FETCH
 from kconsumer.net.states import TRANSITIONS as CONNECTION
 from kconsumer.offsets.error_actions import LEADER_EPOCH_ACTIONS, LIST_OFFSETS_ACTIONS
 from kconsumer.share import error_actions as share_actions
+from kconsumer.share.config import REFUSED
 from kconsumer.share.member import TRANSITIONS as SHARE_MEMBER
 from kconsumer.spark.options import ROWS as SPARK_ROWS
 from kconsumer.spark.options import SourceOption
@@ -136,7 +137,7 @@ def options_page() -> str:
 # --- kconsumer/config/signature.py ---
 
 SIGNATURE_HEAD = '''\
-"""The options of a Consumer for type checkers and editors: names, types, meanings.
+"""The options of consumers for type checkers and editors: names, types, meanings.
 
 Written by docs/make_pages.py from the table in config/options.py, which also decides which values are valid; do not
 edit.
@@ -144,32 +145,89 @@ edit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Required, TypedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypedDict
 
 from kconsumer.types import IsolationLevel, OffsetReset
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
-class DeserializerObject(Protocol):
+    Key = TypeVar("Key", default=Any)  # the types that deserializers return
+    Value = TypeVar("Value", default=Any)
+else:
+    from typing import TypeVar
+
+    Key, Value = TypeVar("Key"), TypeVar("Value")
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class DeserializerObject(Protocol[T_co]):
     """An object with the method of Java's interface `Deserializer`."""
 
-    def deserialize(self, topic: Any, headers: Any, data: Any, /) -> Any:
+    def deserialize(self, topic: Any, headers: Any, data: Any, /) -> T_co:
         """Returns the deserialized object."""
         ...
 
 
-Deserializer = Callable[..., Any] | DeserializerObject | str
+Deserializer = Callable[..., Key] | DeserializerObject[Key]
+AsyncDeserializer = Callable[..., Awaitable[Key]] | DeserializerObject[Awaitable[Key]]
 
 
-class ConsumerOptions(TypedDict, total=False):
-    """The keyword arguments of `Consumer`, except `bootstrap_servers` and `group_id`."""
+class CommonOptions(TypedDict, total=False):
+    """The options that all consumers have. The classes below have all others."""
 
 '''
 
+#: What is written before and after the options of the other classes of signature.py.
+SIGNATURE_CLASSES = '''
 
-SIGNATURE_TAIL = '''
+class OnlyConsumer(CommonOptions, total=False):
+    """The options of `Consumer` that a share consumer does not have."""
 
-class AllOptions(ConsumerOptions, total=False):
+{consumer}
+
+class OnlyShareConsumer(CommonOptions, total=False):
+    """The options that only a share consumer has."""
+
+{share}
+
+class DeserializerOptions(TypedDict, total=False):
+    """The deserializers, which decide the types of keys and values."""
+
+{deserializers}
+
+class ConsumerKeywords(OnlyConsumer, total=False):
+    """The keyword arguments of `Consumer`, except the deserializers."""
+
+    bootstrap_servers: Required[str | Sequence[str]]
+    group_id: str | None
+
+
+class ConsumerOptions(OnlyConsumer, DeserializerOptions, total=False):
+    """The keyword arguments of `Consumer` and `AsyncConsumer`, for a dict that is passed as `**options`."""
+
+    bootstrap_servers: str | Sequence[str]
+    group_id: str | None
+
+
+class ShareConsumerOptions(OnlyShareConsumer, DeserializerOptions, total=False):
+    """The keyword arguments of `ShareConsumer` and `AsyncShareConsumer`, for a dict that is passed as `**options`."""
+
+    bootstrap_servers: str | Sequence[str]
+    group_id: str
+
+
+class ShareOptions(OnlyShareConsumer, DeserializerOptions, total=False):
+    """The keyword arguments of `ShareConsumer`, except `bootstrap_servers` and `group_id`."""
+
+
+class MockOptions(OnlyConsumer, DeserializerOptions, total=False):
+    """The keyword arguments of `MockConsumer`, except `bootstrap_servers` and `group_id`."""
+
+
+class AllOptions(OnlyConsumer, OnlyShareConsumer, DeserializerOptions, total=False):
     """The keyword arguments of `ConsumerConfig`."""
 
     bootstrap_servers: Required[str | Sequence[str | tuple[str, int]]]
@@ -185,16 +243,23 @@ class UpdatableOptions(TypedDict, total=False):
 
 
 def signature_page() -> str:
-    """Return the module with a TypedDict that has a key for each option and each other name of one."""
+    """Return the module with the TypedDicts, which have a key for each option and each other name of one."""
     keys = {name: row for name, row in OPTIONS.items() if name not in ("bootstrap_servers", "group_id")}
     keys |= {alias: OPTIONS[name] for alias, name in ALIASES.items() if name in keys}
-    lines = [SIGNATURE_HEAD]
+    found: dict[str, list[str]] = {"common": [], "consumer": [], "share": [], "deserializers": []}
     for name, row in keys.items():
         optional = " | None" if row.default is None and row.kind.annotation != "object" else ""
-        lines.append(f'    {name}: {row.kind.annotation}{optional}\n    """{row.meaning}"""\n')
-    lines.append(SIGNATURE_TAIL)
-    lines.extend(f"    {name}: {OPTIONS[name].kind.annotation}\n" for name in UPDATABLE)
-    return "".join(lines)
+        line = f'    {name}: {row.kind.annotation}{optional}\n    """{row.meaning}"""\n'
+        found[_owner(name, row)].append(line)
+    texts = {owner: "".join(lines) for owner, lines in found.items()}
+    updatable = "".join(f"    {name}: {OPTIONS[name].kind.annotation}\n" for name in UPDATABLE)
+    return SIGNATURE_HEAD + texts.pop("common") + SIGNATURE_CLASSES.format(**texts) + updatable
+
+
+def _owner(name: str, row: Option) -> str:
+    if name in ("key_deserializer", "value_deserializer"):
+        return "deserializers"
+    return "share" if row.protocol == "share" else "consumer" if ALIASES.get(name, name) in REFUSED else "common"
 
 
 # --- design/state-machines.md ---

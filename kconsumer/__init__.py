@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from kconsumer import cluster, groups
     from kconsumer._core.decode import ShareRecord
     from kconsumer._internal.status import ConnectionStatus, ConsumerStatus, GroupStatus
+    from kconsumer.aio.consumer import AsyncConsumer
+    from kconsumer.config.signature import ConsumerOptions, ShareConsumerOptions
     from kconsumer.ranges import RangeClient, read_range, read_topic
     from kconsumer.share.consumer import ShareConsumer
     from kconsumer.share.types import AcknowledgeType
@@ -65,10 +67,12 @@ __all__ = [
     "AcknowledgeType",
     "Assignment",
     "Assignor",
+    "AsyncConsumer",
     "ClusterView",
     "ConnectionStatus",
     "Consumer",
     "ConsumerConfig",
+    "ConsumerOptions",
     "ConsumerRecord",
     "ConsumerRecords",
     "ConsumerStatus",
@@ -87,6 +91,7 @@ __all__ = [
     "RebalanceListener",
     "RebalanceProtocol",
     "ShareConsumer",
+    "ShareConsumerOptions",
     "ShareRecord",
     "Subscription",
     "SubscriptionPattern",
@@ -103,37 +108,36 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Import `cluster` and `groups`, and the names of `ranges`, `share` and `status`, when they are first used.
+#: Names that few programs need -> the modules that define them, which are imported when they are first used.
+LAZY = {
+    "AcknowledgeType": "share.types",
+    "AsyncConsumer": "aio.consumer",
+    "ConnectionStatus": "_internal.status",
+    "ConsumerOptions": "config.signature",
+    "ConsumerStatus": "_internal.status",
+    "GroupStatus": "_internal.status",
+    "RangeClient": "ranges",
+    "ShareConsumer": "share.consumer",
+    "ShareConsumerOptions": "config.signature",
+    "ShareRecord": "_core.decode",
+    "read_range": "ranges",
+    "read_topic": "ranges",
+}
 
-    Few programs need them all.
+
+def __getattr__(name: str) -> object:
+    """Import `cluster` or `groups`, or the module of a name of `LAZY`, when they are first used.
 
     Returns the module or the name. Raises ImportError for a name of another client, and AttributeError for any other.
     """
-    if name in ("RangeClient", "read_range", "read_topic"):
-        from kconsumer import ranges
+    from importlib import import_module  # not `from kconsumer import groups`, which would call this function again
 
-        return getattr(ranges, name)
-    if name in ("AcknowledgeType", "ShareConsumer", "ShareRecord"):
-        return _share(name)
-    if name in ("ConnectionStatus", "ConsumerStatus", "GroupStatus"):
-        from kconsumer._internal import status
-
-        return getattr(status, name)
     if name in ("cluster", "groups"):
-        from importlib import import_module  # not `from kconsumer import groups`, which would call this function again
-
         return import_module(f"kconsumer.{name}")
+    if name in LAZY:
+        return getattr(import_module(f"kconsumer.{LAZY[name]}"), name)
     from kconsumer._common.foreign_methods import MODULE
 
     if name in MODULE:  # an AttributeError with a hint would be replaced in `from kconsumer import …`
         raise ImportError(f"cannot import name {name!r} from 'kconsumer'; {MODULE[name]}", name=__name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _share(name: str) -> object:
-    from kconsumer._core.decode import ShareRecord
-    from kconsumer.share.consumer import ShareConsumer
-    from kconsumer.share.types import AcknowledgeType
-
-    return {"AcknowledgeType": AcknowledgeType, "ShareConsumer": ShareConsumer, "ShareRecord": ShareRecord}[name]

@@ -6,7 +6,7 @@ Decides when a thread may call a method: one thread at a time, not after close()
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from kconsumer._client.blocking_client import BlockingClient
 from kconsumer._client.client_base import Timeout
@@ -18,20 +18,20 @@ from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import guarded
 from kconsumer.listener import RebalanceListener, coroutine_function
 from kconsumer.records import ConsumerRecords
-from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
+from kconsumer.types import K, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, V
 
 if TYPE_CHECKING:
     from kconsumer._client.decoded_columns import Decoders
     from kconsumer.arrow import RecordBatch
     from kconsumer.assignors import Assignor
-    from kconsumer.config.signature import ConsumerOptions
+    from kconsumer.config.signature import ConsumerKeywords, Deserializer, Key, Value
     from kconsumer.engine.base import Engine
     from kconsumer.engine.waiting import Operation
 
 T = TypeVar("T")
 
 
-class Consumer(ConsumerBase, BlockingClient):
+class Consumer(ConsumerBase[K, V], BlockingClient):
     """A Kafka consumer with the semantics of the Java consumer of Kafka 4.4.
 
     It subscribes to the `topics`, if there are any. Options are the Java keys in snake_case;
@@ -45,12 +45,53 @@ class Consumer(ConsumerBase, BlockingClient):
 
     _how_to_close = "use `with Consumer(…)` or close()"
 
+    if TYPE_CHECKING:  # the last one is for `**options` of a dict, whose keys and types checkers do not know
+
+        @overload
+        def __init__(
+            self: Consumer[bytes | None, bytes | None], *topics: str, **options: Unpack[ConsumerKeywords]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Consumer[bytes | None, Value],
+            *topics: str,
+            value_deserializer: Deserializer[Value],
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Consumer[Key, bytes | None],
+            *topics: str,
+            key_deserializer: Deserializer[Key],
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Consumer[Key, Value],
+            *topics: str,
+            key_deserializer: Deserializer[Key] | str | None,
+            value_deserializer: Deserializer[Value] | str | None,
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Consumer[Any, Any],
+            *topics: str,
+            key_deserializer: str | None = ...,
+            value_deserializer: str | None = ...,
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Consumer[Any, Any], *topics: str, bootstrap_servers: Any, _in_a_dict: Any, **options: Any
+        ) -> None: ...
+
     def __init__(
         self,
         *topics: str,
         bootstrap_servers: str | Sequence[str],
         group_id: str | None = None,
-        **options: Unpack[ConsumerOptions],
+        **options: Any,
     ) -> None:
         self._set_up(ConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options), topics)
 
@@ -81,7 +122,7 @@ class Consumer(ConsumerBase, BlockingClient):
 
     def poll(
         self, timeout: Timeout = 1.0, max_records: int | None = None, *, timeout_ms: None = None
-    ) -> ConsumerRecords:
+    ) -> ConsumerRecords[K, V]:
         """Returns records of the assigned partitions, at most `max_records` (default `max_poll_records`).
 
         Waits up to `timeout` for the first records. The result is empty (and falsy) after the timeout. It may be empty
@@ -112,7 +153,7 @@ class Consumer(ConsumerBase, BlockingClient):
         finally:
             guard.holder = outer
 
-    def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
+    def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords[K, V]:
         """Returns the result of a poll, whose records do not count as consumed yet. The caller ends as `poll` does."""
         # The common case is computed without a call.
         timeout_ms = timeout * 1000.0 if timeout.__class__ is float and timeout >= 0 else self._timeout_ms(timeout)
@@ -159,7 +200,7 @@ class Consumer(ConsumerBase, BlockingClient):
         finally:
             guard.holder = outer
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """Yield records one by one, without end. With `consumer_timeout_ms`, ends if no record arrives for this time.
 
         A loop that stops early has consumed only the records that it reached. The rest of the batch is neither

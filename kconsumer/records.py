@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import kconsumer._internal.compression  # noqa: F401  (hands the codecs to the compiled core)
 from kconsumer._common.foreign_methods import RECORDS, SUBSCRIPT, existing, without
 from kconsumer._core.decode import NONE, ConsumerRecord, RecordIterator, RunBatch, run_of
-from kconsumer.types import OffsetAndMetadata, TopicPartition
+from kconsumer.types import K, OffsetAndMetadata, TopicPartition, V
 
 if TYPE_CHECKING:
     import pandas
@@ -25,7 +25,7 @@ Position = tuple[int, int | None] | tuple[int, int | None, Any]
 
 
 @without(RECORDS)
-class ConsumerRecords(RunBatch):
+class ConsumerRecords(RunBatch[K, V]):
     """Records of several partitions (Java `ConsumerRecords`). The records of one partition are in offset order.
 
     An object without records is falsy. Iteration, `records` and `by_partition` create new record objects each time,
@@ -37,7 +37,7 @@ class ConsumerRecords(RunBatch):
 
     EMPTY: ClassVar[ConsumerRecords]
 
-    def __init__(self, records: Iterable[ConsumerRecord] = ()) -> None:
+    def __init__(self, records: Iterable[ConsumerRecord[K, V]] = ()) -> None:
         """Create a batch of these records, for example for a test of a function that takes a batch.
 
         The order of the records is kept. `next_offsets` contains the offset after the last record of each partition.
@@ -56,13 +56,13 @@ class ConsumerRecords(RunBatch):
         """Returns the partitions that have records in this batch."""
         return frozenset(run.topic_partition for run in self._runs)
 
-    def records(self, topic_partition: tuple[str, int]) -> list[ConsumerRecord]:
+    def records(self, topic_partition: tuple[str, int]) -> list[ConsumerRecord[K, V]]:
         """Returns the records of one partition. The list may be empty."""
         return list(RecordIterator(tuple(run for run in self._runs if run.topic_partition == topic_partition)))
 
-    def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:
+    def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
         """Returns the records by partition. Partitions without records are left out."""
-        grouped: dict[TopicPartition, list[ConsumerRecord]] = {}
+        grouped: dict[TopicPartition, list[ConsumerRecord[K, V]]] = {}
         for run in self._runs:
             grouped.setdefault(run.topic_partition, []).extend(run)
         return grouped

@@ -14,6 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", covariant=True, default=Any)  # the type of the keys of records
+    V = TypeVar("V", covariant=True, default=Any)
+else:  # TypeVars have no defaults before Python 3.13, and only checkers read them
+    from typing import TypeVar
+
+    K, V = TypeVar("K", covariant=True), TypeVar("V", covariant=True)
+
 
 class TopicPartition(NamedTuple):
     """A partition of a topic (Java `TopicPartition`). Partitions are sorted by topic, then by number."""

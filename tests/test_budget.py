@@ -17,14 +17,14 @@ GENERATED = {"docs/options.md", "docs/design/state-machines.md"}
 
 #: How many lines the sources that a pattern finds may have together.
 BUDGET = {
-    "kconsumer/*": 2_720,
+    "kconsumer/*": 2_772,
     "kconsumer/_client/**/*": 1_130,
     "kconsumer/_common/**/*": 650,
     "kconsumer/_internal/**/*": 1_080,
-    "kconsumer/_core/**/*": 13_280,
-    "kconsumer/aio/**/*": 2_580,
+    "kconsumer/_core/**/*": 13_290,
+    "kconsumer/aio/**/*": 2_660,
     "kconsumer/cli/**/*": 3_650,
-    "kconsumer/config/**/*": 2_230,
+    "kconsumer/config/**/*": 2_342,
     "kconsumer/coordinator/**/*": 4_600,
     "kconsumer/engine/**/*": 3_890,
     "kconsumer/fetching/**/*": 2_500,
@@ -46,7 +46,7 @@ BUDGET = {
     "kconsumer/testing/**/*": 17_240,
     "assignors/**/*": 1_700,
     "tests/README.md": 60,
-    "tests/**/*.py": 115_080,
+    "tests/**/*.py": 115_130,
     "benchmarks/**/*.py": 8_600,
     "tools/*.py": 1_100,
     "examples/**/*.py": 2_400,
@@ -55,7 +55,7 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 60,
     "benchmarks/README.md": 140,
-    "docs/**/*.md": 9_520,
+    "docs/**/*.md": 9_530,
     "docs/design/*.md": 1_280,
 }
 

@@ -127,7 +127,7 @@ ALLOWED: dict[str, set[str]] = {
     }
     | {"types"},
     "__main__": {"cli"},
-    "": PUBLIC | {"testing", "share"},  # kconsumer/__init__.py gathers the public names
+    "": PUBLIC | {"aio", "testing", "share"},  # kconsumer/__init__.py gathers the public names
 }
 
 

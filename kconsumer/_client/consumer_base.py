@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, SupportsIndex, TypeAlias, TypeVar
 
 from kconsumer import assignors
 from kconsumer._client.client_base import ClientBase, Timeout, topic_names
@@ -35,6 +35,7 @@ from kconsumer.listener import RebalanceListener, chosen_listener
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import (
     GroupMetadata,
+    K,
     MetricValues,
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -43,6 +44,7 @@ from kconsumer.types import (
     PartitionStatus,
     SubscriptionPattern,
     TopicPartition,
+    V,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ LATEST_TIMESTAMP = -1
 
 
 @without(CONSUMER)
-class ConsumerBase(ClientBase):
+class ConsumerBase(ClientBase, Generic[K, V]):
     """The part of a consumer that does not depend on how its methods wait.
 
     It has as many methods as Java's interface `Consumer`, because users call all of them on one object. Each of them

@@ -1,12 +1,13 @@
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from datetime import datetime as _datetime
-from typing import Any, Self, TypeVar, final, overload
+from types import GenericAlias
+from typing import Any, Generic, Self, TypeVar, final, overload
 
 from typing_extensions import Buffer, disjoint_base
 
 from kconsumer._core.wire import Slice
 from kconsumer.errors import RecordDeserializationError
-from kconsumer.types import TimestampType, TopicPartition
+from kconsumer.types import K, TimestampType, TopicPartition, V
 
 _D = TypeVar("_D")
 
@@ -34,7 +35,7 @@ class AbortedIndex:
     def rewind(self, at: int) -> int: ...
 
 @disjoint_base
-class ConsumerRecord:
+class ConsumerRecord(Generic[K, V]):
     """One record of a partition (Java `ConsumerRecord`). Immutable.
 
     `timestamp`: milliseconds since the Unix epoch; -1: none.
@@ -52,13 +53,14 @@ class ConsumerRecord:
         offset: int,
         timestamp: int = -1,
         timestamp_type: TimestampType | int = ...,
-        key: Any = None,
-        value: Any = None,
+        key: K = ...,
+        value: V = ...,
         headers: Iterable[tuple[str, bytes | None]] = (),
         leader_epoch: int | None = None,
         serialized_key_size: int | None = None,
         serialized_value_size: int | None = None,
     ) -> None: ...
+    def __class_getitem__(cls, types: Any, /) -> GenericAlias: ...
     @property
     def topic_partition(self) -> TopicPartition: ...
     @property
@@ -72,9 +74,9 @@ class ConsumerRecord:
     @property
     def timestamp_type(self) -> TimestampType: ...
     @property
-    def key(self) -> Any: ...
+    def key(self) -> K: ...
     @property
-    def value(self) -> Any: ...
+    def value(self) -> V: ...
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
     @overload
@@ -93,7 +95,7 @@ class ConsumerRecord:
     def __eq__(self, other: object, /) -> bool: ...
 
 @final
-class ShareRecord(ConsumerRecord):
+class ShareRecord(ConsumerRecord[K, V]):
     """A record of a share consumer. It can be acknowledged until the next poll.
 
     `delivery_count`: how often the record has been delivered to a member of the group, with this time.
@@ -106,8 +108,8 @@ class ShareRecord(ConsumerRecord):
         offset: int,
         timestamp: int = -1,
         timestamp_type: TimestampType = ...,
-        key: object = None,
-        value: object = None,
+        key: K = ...,
+        value: V = ...,
         headers: Iterable[tuple[str, bytes | None]] = (),
         leader_epoch: int | None = None,
         serialized_key_size: int | None = None,
@@ -157,10 +159,10 @@ def run_of(records: list[ConsumerRecord]) -> RecordRun: ...
 def deserialization_error(origin: str, record: ConsumerRecord, error: object) -> RecordDeserializationError: ...
 
 @final
-class RecordIterator:
-    def __new__(cls, runs: tuple[RecordRun, ...]) -> RecordIterator: ...
-    def __iter__(self) -> RecordIterator: ...
-    def __next__(self) -> ConsumerRecord: ...
+class RecordIterator(Generic[K, V]):
+    def __new__(cls, runs: tuple[RecordRun, ...]) -> RecordIterator[K, V]: ...
+    def __iter__(self) -> RecordIterator[K, V]: ...
+    def __next__(self) -> ConsumerRecord[K, V]: ...
     def __length_hint__(self) -> int: ...
     def restart(self, fresh: RecordIterator) -> None: ...
 
@@ -170,7 +172,8 @@ _Skipped = Mapping[TopicPartition, Sequence[tuple[int, int, str]]]
 NONE: Mapping[Any, Any]
 
 @disjoint_base
-class RunBatch:
+class RunBatch(Generic[K, V]):
+    def __class_getitem__(cls, types: Any, /) -> GenericAlias: ...
     @property
     def _runs(self) -> tuple[RecordRun, ...]: ...
     @property
@@ -193,7 +196,7 @@ class RunBatch:
     def count(self) -> int: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
-    def __iter__(self) -> RecordIterator: ...
+    def __iter__(self) -> RecordIterator[K, V]: ...
 
 class DecompressionError(Exception): ...
 class OutputLimitError(DecompressionError): ...

@@ -6,7 +6,7 @@ Decides which calls may run at the same time: any number, but only one `poll`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from kconsumer._client.client_base import Timeout
 from kconsumer._client.consumer_base import ConsumerBase, Offsets, P, Partition, Time
@@ -19,18 +19,18 @@ from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import ConfigError
 from kconsumer.records import ConsumerRecords
-from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
+from kconsumer.types import K, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, V
 
 if TYPE_CHECKING:
     from kconsumer._client.decoded_columns import Decoders
     from kconsumer.arrow import RecordBatch
     from kconsumer.assignors import Assignor
-    from kconsumer.config.signature import ConsumerOptions
+    from kconsumer.config.signature import AsyncDeserializer, ConsumerKeywords, Deserializer, Key, Value
 
 T = TypeVar("T")
 
 
-class AsyncConsumer(ConsumerBase, AwaitableClient):
+class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
     """The `Consumer` for asyncio: the same options, results, errors and guarantees. Methods that wait are coroutines.
 
     It subscribes to the `topics`, if there are any. Heartbeats are sent by a thread, also while the event loop is
@@ -44,12 +44,91 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
     _engine: AsyncEngine
     _how_to_close = "use `async with AsyncConsumer(…)` or await close()"
 
+    if TYPE_CHECKING:  # the last one is for `**options` of a dict, whose keys and types checkers do not know
+
+        @overload
+        def __init__(
+            self: AsyncConsumer[bytes | None, bytes | None], *topics: str, **options: Unpack[ConsumerKeywords]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncConsumer[bytes | None, Value],
+            *topics: str,
+            value_deserializer: AsyncDeserializer[Value],
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncConsumer[Key, bytes | None],
+            *topics: str,
+            key_deserializer: AsyncDeserializer[Key],
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncConsumer[Key, Value],
+            *topics: str,
+            key_deserializer: AsyncDeserializer[Key],
+            value_deserializer: AsyncDeserializer[Value],
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncConsumer[Key, Value],
+            *topics: str,
+            key_deserializer: Deserializer[Key],
+            value_deserializer: AsyncDeserializer[Value],
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncConsumer[Key, Value],
+            *topics: str,
+            key_deserializer: AsyncDeserializer[Key],
+            value_deserializer: Deserializer[Value],
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncConsumer[bytes | None, Value],
+            *topics: str,
+            value_deserializer: Deserializer[Value],
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncConsumer[Key, bytes | None],
+            *topics: str,
+            key_deserializer: Deserializer[Key],
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncConsumer[Key, Value],
+            *topics: str,
+            key_deserializer: Deserializer[Key] | str | None,
+            value_deserializer: Deserializer[Value] | str | None,
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncConsumer[Any, Any],
+            *topics: str,
+            key_deserializer: str | None = ...,
+            value_deserializer: str | None = ...,
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncConsumer[Any, Any], *topics: str, bootstrap_servers: Any, _in_a_dict: Any, **options: Any
+        ) -> None: ...
+
     def __init__(
         self,
         *topics: str,
         bootstrap_servers: str | Sequence[str],
         group_id: str | None = None,
-        **options: Unpack[ConsumerOptions],
+        **options: Any,
     ) -> None:
         self._set_up(ConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options), topics)
 
@@ -68,7 +147,7 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
 
     async def poll(
         self, timeout: Timeout = 1.0, max_records: int | None = None, *, timeout_ms: None = None
-    ) -> ConsumerRecords:
+    ) -> ConsumerRecords[K, V]:
         """Returns records of the assigned partitions, at most `max_records` (default `max_poll_records`).
 
         Waits up to `timeout` for the first records. The result is empty (and falsy) after the timeout. It may be empty
@@ -85,7 +164,7 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
         engine.lock.version += 1
         return records
 
-    async def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
+    async def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords[K, V]:
         engine, delivery, lock = self._engine, self._engine.delivery, self._engine.lock
         self._check_poll()
         timeout_ms = self._timeout_ms(timeout)
@@ -137,7 +216,7 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
         engine.lock.version += 1
         return batch
 
-    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         """Yield records one by one, without end. With `consumer_timeout_ms`, ends if no record arrives for this time.
 
         A loop that stops early has consumed only the records that it reached. The rest of the batch is neither
@@ -148,7 +227,7 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
             for record in self._iteration:
                 yield record
 
-    async def batches(self, timeout: Timeout = 1.0) -> AsyncIterator[ConsumerRecords]:
+    async def batches(self, timeout: Timeout = 1.0) -> AsyncIterator[ConsumerRecords[K, V]]:
         """Yield the results of `poll(timeout)` that are not empty, without end.
 
         With `consumer_timeout_ms`, ends if no record arrives for this time.
@@ -156,7 +235,7 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
         while records := await self._next_records(timeout):
             yield records
 
-    async def _next_records(self, timeout: Timeout) -> ConsumerRecords:
+    async def _next_records(self, timeout: Timeout) -> ConsumerRecords[K, V]:
         """Poll until there are records. The result is empty if none arrived for `consumer_timeout_ms`."""
         limit_ms = self._config.consumer_timeout_ms
         timer = Timer(self._clock, float("inf") if limit_ms is None else float(limit_ms))

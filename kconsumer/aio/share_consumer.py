@@ -20,7 +20,7 @@ from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer.arrow import RecordBatch
-    from kconsumer.config.signature import ConsumerOptions
+    from kconsumer.config.signature import ShareOptions
 
 
 class AsyncShareConsumer(ShareConsumerBase, AwaitableClient):
@@ -42,7 +42,7 @@ class AsyncShareConsumer(ShareConsumerBase, AwaitableClient):
         *topics: str,
         bootstrap_servers: str | Sequence[str],
         group_id: str,
-        **options: Unpack[ConsumerOptions],
+        **options: Unpack[ShareOptions],
     ) -> None:
         self._set_up(ShareConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options), topics)
 

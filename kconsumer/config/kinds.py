@@ -141,9 +141,9 @@ def number(low: float, high: float) -> Kind:
     return Kind(f"a number from {low} to {high}", "float", parse)
 
 
-def choice(*allowed: str, ignore_case: bool = False, annotation: str = "str") -> Kind:
+def choice(*allowed: str, ignore_case: bool = False, enum: str = "") -> Kind:
     """Returns the `Kind` of options that take one of the `allowed` words. `ignore_case` is for options whose case Java
-    ignores."""
+    ignores. `enum` is the name of the enum whose members are allowed, too."""
     spellings = {word.lower() if ignore_case else word: word for word in allowed}
 
     def parse(value: object) -> str:
@@ -156,7 +156,8 @@ def choice(*allowed: str, ignore_case: bool = False, annotation: str = "str") ->
         except KeyError:
             raise ValueError from None
 
-    return Kind(f"one of {', '.join(allowed)}", annotation, parse)
+    annotation = f"Literal[{', '.join(map(repr, allowed))}]".replace("'", '"')
+    return Kind(f"one of {', '.join(allowed)}", f"{annotation} | {enum}" if enum else annotation, parse)
 
 
 def text(*, allow_empty: bool = True) -> Kind:
@@ -511,6 +512,6 @@ INSTANCE_ID = Kind("1 to 249 of the characters a-z A-Z 0-9 . _ -", "str", _parse
 ASSIGNORS = Kind("a list of assignor names, classes or instances, none twice", "Sequence[object]", _parse_assignors)
 DESERIALIZER = Kind(
     'a callable (bytes) -> object, an object with deserialize(), a type, "str" or "json"',
-    "Deserializer",
+    "Deserializer[Any] | str",
     _parse_deserializer,
 )

@@ -112,7 +112,7 @@ class _Table:
         "Where to start without a usable position: latest, earliest, none (raise an error), by_duration:PT1H."
     )
     isolation_level: str = _option(
-        kinds.choice("read_uncommitted", "read_committed", annotation="str | IsolationLevel"), "read_uncommitted",
+        kinds.choice("read_uncommitted", "read_committed", enum="IsolationLevel"), "read_uncommitted",
         "read_committed: skip records of aborted transactions, and read only up to the first open transaction.",
     )
     exclude_internal_topics: bool = _option(

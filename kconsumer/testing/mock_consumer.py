@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, SupportsIndex, Unpack
 
 from kconsumer._client.consumer_base import P, Partition
 from kconsumer._client.offset_arguments import seek_target, topic_partition
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.consumer import Consumer
 from kconsumer.engine.access_guard import guarded
 from kconsumer.testing.mock_engine import MockEngine
-from kconsumer.types import OffsetAndMetadata, TopicPartition
+from kconsumer.types import K, OffsetAndMetadata, TopicPartition, V
 
 if TYPE_CHECKING:
     from kconsumer.assignors import Assignor
-    from kconsumer.config.options import ConsumerConfig
-    from kconsumer.config.signature import ConsumerOptions
+    from kconsumer.config.signature import MockOptions
 
 
-class MockConsumer(Consumer):
+class MockConsumer(Consumer[K, V]):
     """A `Consumer` that reads what a test adds, and commits to its own memory (Java `MockConsumer`).
 
     It has the options, methods, results and errors of `Consumer`. It differs in this:
@@ -48,9 +48,9 @@ class MockConsumer(Consumer):
         *topics: str,
         bootstrap_servers: str | Sequence[str] = "mock:9092",
         group_id: str | None = None,
-        **options: Unpack[ConsumerOptions],
+        **options: Unpack[MockOptions],
     ) -> None:
-        super().__init__(*topics, bootstrap_servers=bootstrap_servers, group_id=group_id, **options)
+        self._set_up(ConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options), topics)
 
     def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> MockEngine:
         return MockEngine(config, loaded)

@@ -17,6 +17,7 @@ from kconsumer import (
     ConnectionStatus,
     Consumer,
     ConsumerConfig,
+    ConsumerOptions,
     ConsumerRecord,
     ConsumerRecords,
     ConsumerStatus,
@@ -29,6 +30,7 @@ from kconsumer import (
     RebalanceListener,
     RebalanceProtocol,
     ShareConsumer,
+    ShareConsumerOptions,
     ShareRecord,
     Subscription,
     TimestampType,
@@ -60,7 +62,7 @@ def read_in_a_group() -> None:
     ) as consumer:
         while True:
             records = consumer.poll(timeout=timedelta(seconds=1), max_records=100)
-            assert_type(records, ConsumerRecords)
+            assert_type(records, ConsumerRecords[bytes | None, Any])
             if not records:
                 continue
             for partition in records.partitions():
@@ -226,13 +228,61 @@ def plug_in() -> None:
 
 def configure_wrongly() -> None:
     """Options are checked: their names, and the types of their values."""
-    Consumer(bootstrap_servers="a:9092", auto_offset_rest="latest")  # type: ignore[call-arg]  # misspelt
-    Consumer(bootstrap_servers="a:9092", max_poll_records="many")  # type: ignore[arg-type]  # not a number
-    Consumer(bootstrap_servers="a:9092", enable_auto_commit=1)  # type: ignore[arg-type]  # not a bool
-    Consumer(bootstrap_servers=9092)  # type: ignore[arg-type]  # not an address
-    Consumer(group_id="g")  # type: ignore[call-arg]  # no brokers
+    Consumer(bootstrap_servers="a:9092", auto_offset_rest="latest")  # type: ignore[call-overload]  # misspelt
+    Consumer(bootstrap_servers="a:9092", max_poll_records="many")  # type: ignore[call-overload]  # not a number
+    Consumer(bootstrap_servers="a:9092", enable_auto_commit=1)  # type: ignore[call-overload]  # not a bool
+    Consumer(bootstrap_servers=9092)  # type: ignore[call-overload]  # not an address
+    Consumer(group_id="g")  # type: ignore[call-overload]  # no brokers
+    Consumer(bootstrap_servers="a:9092", group_protocol="consmer")  # type: ignore[call-overload]  # misspelt
+    Consumer(bootstrap_servers="a:9092", share_acquire_mode="record_limit")  # type: ignore[call-overload]
+    ShareConsumer(bootstrap_servers="a:9092", group_id="g", assignors=[])  # type: ignore[call-arg]
     collected: dict[str, Any] = {"max_poll_records": 10}
     Consumer(bootstrap_servers="a:9092", **collected)  # right: what is not known before running is checked then
+
+
+def options_in_a_dict() -> None:
+    """Options may be collected in a plain dict, or in a TypedDict that is checked."""
+    options = {"bootstrap_servers": "localhost:9092", "group_id": "g", "auto_offset_reset": "earliest"}
+    Consumer("orders", **options)
+    aio.AsyncConsumer("orders", **options)
+    mixed = {"bootstrap_servers": "localhost:9092", "enable_auto_commit": False}
+    Consumer("orders", **mixed, value_deserializer=Order)
+    checked: ConsumerOptions = {"bootstrap_servers": "a:9092", "group_id": "g", "engine": "threaded"}
+    Consumer("orders", **checked)
+    kconsumer.AsyncConsumer("orders", **checked)
+    ConsumerOptions(engine="thread")  # type: ignore[typeddict-item]
+    ShareConsumerOptions(assignors=[])  # type: ignore[typeddict-unknown-key]
+
+
+class Order:
+    """A class that is its own deserializer."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+def types_of_keys_and_values() -> None:
+    """Deserializers decide the types of keys and values; without one they are bytes or None."""
+    plain = Consumer("orders", bootstrap_servers="a:9092")
+    assert_type(plain, Consumer[bytes | None, bytes | None])
+    typed = Consumer("orders", bootstrap_servers="a:9092", key_deserializer=bytes.decode, value_deserializer=Order)
+    assert_type(typed, Consumer[str, Order])
+    assert_type(Consumer(bootstrap_servers="a:9092", value_deserializer=Order), Consumer[bytes | None, Order])
+    assert_type(Consumer(bootstrap_servers="a:9092", key_deserializer=bytes.decode), Consumer[str, bytes | None])
+    assert_type(typed.poll(), ConsumerRecords[str, Order])
+    for record in typed:
+        assert_type(record, ConsumerRecord[str, Order])
+        assert_type(record.key, str)
+        assert_type(record.value.data, bytes)
+    for records in typed.poll().by_partition().values():
+        assert_type(records[0].value, Order)
+    wider: Consumer[object, Order | None] = typed  # the type of a consumer that also reads null
+    by_hand: Consumer[str, dict[str, int]] = Consumer(
+        bootstrap_servers="a:9092", key_deserializer=bytes.decode, value_deserializer=json.loads
+    )
+    read_one_by_one(wider)
+    read_one_by_one(by_hand)
+    assert_type(ConsumerRecord("orders", 0, 7, key="k", value=1), ConsumerRecord[str, int])
 
 
 def skip_what_does_not_parse(consumer: Consumer) -> None:

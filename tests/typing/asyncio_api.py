@@ -53,16 +53,16 @@ async def read_in_a_group() -> None:
         key_deserializer=Registry(),
         value_deserializer=decode,
     ) as consumer:
-        assert_type(consumer, AsyncConsumer)
+        assert_type(consumer, AsyncConsumer[object, str])
         async with asyncio.timeout(5):
             records = await consumer.poll(timeout=timedelta(seconds=1), max_records=100)
-        assert_type(records, ConsumerRecords)
+        assert_type(records, ConsumerRecords[object, str])
         async for record in consumer:
-            assert_type(record, ConsumerRecord)
+            assert_type(record, ConsumerRecord[object, str])
             await handle(f"{record.key!r} {record.value!r}")
             break
         async for batch in consumer.batches(0.5):
-            assert_type(batch, ConsumerRecords)
+            assert_type(batch, ConsumerRecords[object, str])
             await consumer.commit(batch, timeout=5.0)
         assert_type(await consumer.poll_arrow(columns=["value"]), RecordBatch)
 

@@ -6,6 +6,7 @@ record_run.pyx parses the other parts of a record and sets the pointers to them.
 
 from operator import index
 from sys import intern
+from types import GenericAlias
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -81,6 +82,10 @@ cdef class ConsumerRecord:
         self.epoch = -1 if leader_epoch is None else leader_epoch
         self.serialized_key_size = size_of(key, serialized_key_size)
         self.serialized_value_size = size_of(value, serialized_value_size)
+
+    @classmethod
+    def __class_getitem__(cls, types):
+        return GenericAlias(cls, types)
 
     def __getattribute__(self, name):
         # Loops mostly read these three attributes. The generic lookup would cost more than creating the bytes object

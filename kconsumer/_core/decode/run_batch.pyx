@@ -3,7 +3,7 @@
 cimport cython
 
 
-from types import MappingProxyType
+from types import GenericAlias, MappingProxyType
 
 NONE = MappingProxyType({})
 
@@ -16,6 +16,10 @@ cdef class RunBatch:
     cdef readonly object _positions    # partition -> (next offset, leader epoch or None), or with metadata as third
     cdef readonly object _skipped      # partition -> [(first offset, last offset + 1, reason)]
     cdef readonly Py_ssize_t _count
+
+    @classmethod
+    def __class_getitem__(cls, types):
+        return GenericAlias(cls, types)
 
     @classmethod
     def from_runs(cls, runs, positions=NONE, skipped=NONE):

@@ -30,6 +30,8 @@ NOT_SHOWN = {
     "kconsumer.arrow.choose": "used by methods with an argument `columns`",
     "kconsumer.arrow.choose_spark": "used by the Spark source",
     "kconsumer.ranges.borrow": "used by the Spark source",
+    "kconsumer.types.K": "a type parameter",
+    "kconsumer.types.V": "a type parameter",
 }
 
 
