@@ -21,7 +21,7 @@ BUDGET = {
     "kconsumer/_client/**/*": 1_130,
     "kconsumer/_common/**/*": 650,
     "kconsumer/_internal/**/*": 1_080,
-    "kconsumer/_core/**/*": 13_290,
+    "kconsumer/_core/**/*": 13_300,
     "kconsumer/aio/**/*": 2_660,
     "kconsumer/cli/**/*": 3_650,
     "kconsumer/config/**/*": 2_342,

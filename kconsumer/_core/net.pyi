@@ -163,6 +163,7 @@ class IoLoop:
         background: Any,
         resolver: Any,
         background_receiver: Any,
+        run_python: Callable[[], object],
     ) -> None: ...
     @property
     def _waiting(self) -> Waiting | None: ...

@@ -53,6 +53,11 @@ class LoopConnection(Protocol):
         """Close the socket."""
 
 
+def run_python() -> None:
+    """Do nothing. What `_thread.interrupt_main()` or another thread has requested is raised only while the interpreter
+    runs Python code, and all other code of a wait is compiled."""
+
+
 class ConnectionLoop(IoLoop):
     """Does the I/O of the connections in `nodes`. Only one thread at a time may use it, except for `waker.wake`."""
 
@@ -82,6 +87,7 @@ class ConnectionLoop(IoLoop):
             BackgroundExecutor(waker.wake_nowait, start_thread),
             Resolver(waker.wake_nowait, start_thread),
             BackgroundReceiver(interest),
+            run_python,
         )
         self.closed = False
         self.rebootstrap_required = False  # a broker has returned REBOOTSTRAP_REQUIRED (KIP-1242)

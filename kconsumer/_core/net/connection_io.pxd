@@ -86,6 +86,7 @@ cdef class IoLoop:
     cdef public double next_timer           # when the next timeout passes, or earlier; never later
     cdef public object _clock
     cdef public double _max_wait_ms
+    cdef object run_python                  # see `kconsumer/net/event_loop.py`
     cdef readonly Waiting _waiting          # see `wait_inside`
     cdef public double _entered_at          # when `poll` was called last
 

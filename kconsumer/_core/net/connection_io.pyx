@@ -450,12 +450,15 @@ cdef class ConnectionIo:
 cdef class IoLoop:
     """Waits for the sockets of connections, and lets each connection do its I/O."""
 
-    def __init__(self, clock, nodes, waker, metrics, interest, background, resolver, background_receiver):
+    def __init__(
+        self, clock, nodes, waker, metrics, interest, background, resolver, background_receiver, run_python
+    ):
         self._clock, self.nodes, self.waker, self.metrics, self.interest = clock, nodes, waker, metrics, interest
         self.background, self.resolver, self.background_receiver = background, resolver, background_receiver
         self.events = None if metrics is None else metrics.events
         self.deferred, self.ended = {}, []
         self.next_timer = self._max_wait_ms = INFINITY
+        self.run_python = run_python
 
     def poll(self, double timeout_ms, double now):
         """Do I/O until a request ends, a connection is ready or lost, the waker is set, or the timeout passes.
@@ -511,6 +514,8 @@ cdef class IoLoop:
         self._waiting.begin()
         try:
             found = select(timeout)
+            if not found:
+                self.run_python()
         except BaseException:
             self._waiting.end(False)
             raise
