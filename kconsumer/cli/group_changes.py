@@ -205,7 +205,7 @@ def _find(
 ) -> tuple[GroupDescription | None, dict[TopicPartition, int]]:
     """Returns a group and its committed offsets, or start offsets. If it does not exist: None, and no offsets.
 
-    Raises CommandError if the group has members and `while_empty` is True.
+    Raises CommandError if the group has members and `while_empty` is True, or if it is a share group with members.
     """
     try:
         found = client.describe(group)
@@ -213,7 +213,7 @@ def _find(
         if error.name != "GROUP_ID_NOT_FOUND":
             raise
         return None, {}
-    if while_empty and (found.members or found.state not in NO_MEMBERS):
+    if (while_empty or _is_share(found)) and (found.members or found.state not in NO_MEMBERS):
         members = f"{len(found.members)} member{'s' * (len(found.members) != 1)}"
         raise CommandError(
             f"group {group!r} is not empty: its state is {found.state}, and it has {members}; offsets can be "
