@@ -99,7 +99,7 @@ def test_a_reporter_reads_while_the_consumer_polls(kafka: Kafka, topic_name: str
         while not ended.wait(0.001):
             seen.update(
                 metric.value()
-                for name, metric in list(reporter.metrics.items())
+                for name, metric in reporter.metrics.copy().items()  # a copy is atomic
                 if name.name == "records-consumed-total"
             )
 
