@@ -9,18 +9,16 @@ parser cannot read, are decoded by msgspec.
 
 from __future__ import annotations
 
-import binascii
 import contextlib
-import json
 import re
 from collections.abc import Callable, Sequence
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from itertools import accumulate, chain
 from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kconsumer.formats.column_types import MAX_DIGITS, SparkType
 from kconsumer.formats.decoders import Decoded, build_columns, restore_nulls
+from kconsumer.formats.json_values import CLOCK, DATE, PATTERNS, RANGES, MismatchError, match, parse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,15 +30,10 @@ MAX_ARROW_FAILURES = 64  # in one batch; after these, the rest is parsed one by 
 MAX_JOINED_VALUES = 512  # that msgspec parses in one call, until the first mismatch
 MIN_LEADING_MATCHES = 64  # if fewer values match before the first mismatch, msgspec parses the joined ones one by one
 MAX_ARROW_BYTES = 1 << 30  # Arrow's parser has 32-bit sizes
-RANGES = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}  # type -> bits without the sign
 NO_FIELDS = [("", SparkType("string"))]  # for Arrow's parser, which returns no rows for a schema without fields
-NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "+INF": "inf"}
-NOT_FINITE |= {"-Infinity": "-inf", "-INF": "-inf"}
 INF = rb"[:,\[]\s*[-+]?Inf\s*[,}\]]"
 UNNAMEABLE = re.compile(r'["\\\x00-\x1f]')  # characters that a field's name must not have in msgspec
 INDEX = re.compile(r"at `\$\[(\d+)\]")  # of an element, in msgspec's message about an array
-DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-EXACT = Context(prec=2 * MAX_DIGITS, rounding=ROUND_HALF_UP)
 
 
 class JsonDecoder:
@@ -165,7 +158,7 @@ class JsonDecoder:
         parts: list[pa.Array] = []
         for row, value in enumerate(values.to_pylist(), start):
             try:
-                rows.append(_match(_parse(value), self._kind, ""))
+                rows.append(match(parse(value), self._kind, ""))
             except MismatchError as error:
                 bad[row] = str(error)
                 rows.append(None)
@@ -287,7 +280,7 @@ def _fields_decoder(fields: list[tuple[str, SparkType]]) -> Callable[[bytes], li
             found = list(as_tuple(decode(value.decode())))
             for at, kind in parsed:
                 if found[at] is not None:
-                    found[at] = _match(_parse(bytes(found[at])), kind, ".")
+                    found[at] = match(parse(bytes(found[at])), kind, ".")
             return found
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MismatchError):
             return None
@@ -434,14 +427,6 @@ def _converted(column: pa.Array, kind: SparkType) -> pa.Array:
 
 # --- dates and times, for both parsers --------------------------------------------------------------------------------
 
-DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-CLOCK = f"{DATE}[ T][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]{{1,9}})?)?"
-ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
-PATTERNS = {
-    "date": f"^{DATE}$",
-    "timestamp": f"^({DATE}|{CLOCK}{ZONE}?)$",
-    "timestamp_ntz": f"^({DATE}|{CLOCK})$",
-}
 PLAIN = ("boolean", "string", *RANGES, *PATTERNS)
 
 
@@ -466,140 +451,3 @@ def _times(texts: pa.Array, kind: str) -> pa.Array:
     zoneless = pc.match_substring_regex(texts, f"^{CLOCK}$")
     texts = pc.if_else(zoneless, pc.binary_join_element_wise(texts, "Z", ""), texts)
     return texts.cast(pa.timestamp("us", tz="UTC"))
-
-
-# --- Python's parser -------------------------------------------------------------------------------------------------
-
-
-class MismatchError(Exception):
-    """A value does not match the type. The message contains the reason."""
-
-
-class Number(str):
-    """A number that was parsed from JSON, as the text in which it was written."""
-
-    __slots__ = ()
-
-
-DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=Number)
-
-
-def _parse(value: bytes) -> Any:
-    try:
-        return DECODER.decode(value.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise MismatchError("is not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise MismatchError(f"is not JSON: {error}") from None
-
-
-def _match(given: Any, kind: SparkType, where: str) -> Any:
-    """Convert parsed JSON for `pa.array`. Raises MismatchError if it does not match the type.
-
-    `where` is the path of `given` in the record's value, such as `.items[2]`, or empty for the value itself. A null
-    inside the value matches every type. The value itself must not be null, because its row would then be equal to that
-    of a record without a value.
-    """
-    if given is None and where:
-        return None
-    if kind.kind == "struct" and isinstance(given, dict):
-        return {name: _match(given.get(name), part, f"{where}.{name}") for name, part in kind.fields}
-    if kind.kind == "array" and isinstance(given, list):
-        return [_match(item, kind.element, f"{where}[{at}]") for at, item in enumerate(given)]
-    if kind.kind == "map" and isinstance(given, dict):
-        return [(_encodable(key, where), _match(item, kind.element, f"{where}.{key}")) for key, item in given.items()]
-    match = SCALARS.get(kind.kind)
-    try:
-        if match is not None and given is not None:
-            return match(given, kind)
-    except (ValueError, ArithmeticError):
-        pass
-    shown = _written(given)
-    place = f" at {where[1:]}" if where else ""
-    raise MismatchError(f"{'has' if where else 'is'} {_shorten(shown)}{place}, which is not {_shorten(kind.simple)}")
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _encodable(text: str, where: str) -> str:
-    """Returns the text. Raises MismatchError for lone surrogates (`\\ud800`), which UTF-8 cannot encode."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise MismatchError(f"has a lone surrogate{' at ' + where[1:] if where else ''}") from None
-    return text
-
-
-def _boolean(given: Any, kind: SparkType) -> bool:
-    if not isinstance(given, bool):
-        raise ValueError
-    return given
-
-
-def _integer(given: Any, kind: SparkType) -> int:
-    if not isinstance(given, Number) or not -(2 ** RANGES[kind.kind]) <= int(given) < 2 ** RANGES[kind.kind]:
-        raise ValueError
-    return int(given)
-
-
-def _float(given: Any, kind: SparkType) -> float:
-    if not isinstance(given, str) or (not isinstance(given, Number) and given not in NOT_FINITE):
-        raise ValueError
-    return float(NOT_FINITE.get(given, given))
-
-
-def _decimal(given: Any, kind: SparkType) -> Decimal:
-    if not isinstance(given, str) or not DECIMAL.fullmatch(given):
-        raise ValueError
-    number = Decimal(given)
-    if number and number.adjusted() > MAX_DIGITS:  # quantize would write up to a million zeros for 1e999999
-        raise ValueError
-    try:
-        number = number.quantize(Decimal(1).scaleb(-kind.scale), context=EXACT)
-    except InvalidOperation:
-        raise ValueError from None
-    if number and number.adjusted() >= kind.precision - kind.scale:
-        raise ValueError
-    return number
-
-
-def _string(given: Any, kind: SparkType) -> str:
-    text = given if isinstance(given, str) else _written(given)
-    return _encodable(str(text), "")
-
-
-def _binary(given: Any, kind: SparkType) -> bytes:
-    if not isinstance(given, str) or isinstance(given, Number):
-        raise ValueError
-    return binascii.a2b_base64(given.encode("ascii"), strict_mode=True)
-
-
-def _time(given: Any, kind: SparkType) -> str:
-    if not isinstance(given, str) or isinstance(given, Number) or not re.fullmatch(PATTERNS[kind.kind], given):
-        raise ValueError
-    return str(given)
-
-
-SCALARS: dict[str, Callable[[Any, SparkType], Any]] = {
-    "boolean": _boolean,
-    **dict.fromkeys(RANGES, _integer),
-    "float": _float,
-    "double": _float,
-    "decimal": _decimal,
-    "string": _string,
-    "binary": _binary,
-    **dict.fromkeys(PATTERNS, _time),
-}
-
-
-def _written(given: Any) -> str:
-    """Convert parsed JSON back to text. Numbers are written as in the original text."""
-    if isinstance(given, Number):
-        return str(given)
-    if isinstance(given, dict):
-        return "{" + ",".join(f"{_written(key)}:{_written(item)}" for key, item in given.items()) + "}"
-    if isinstance(given, list):
-        return "[" + ",".join(map(_written, given)) + "]"
-    return json.dumps(given, ensure_ascii=False)
