@@ -10,14 +10,14 @@ options that contradict each other, an option whose feature this version does no
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, Unpack
 
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer.config import kinds
 from kconsumer.config.kinds import Option
 from kconsumer.config.kinds import option as _option
+from kconsumer.config.option_rules import SHARE, check_limits, check_together, derive, derive_login
 from kconsumer.errors import ConfigError
 from kconsumer.types import OffsetReset
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 T = TypeVar("T", bound="OptionGroup")
 
-FETCH_OVERHEAD_BYTES = 512  # size of a Fetch response without its batches
-SHARE = "share"  # the group protocol of options that only a ShareConsumer has
 REQUIRED: Any = object()  # marks an option without a default, which the user must set
 
 
@@ -423,11 +421,12 @@ UPDATABLE = (
 )
 MIN_SIMILARITY = 0.8  # of an unknown name and the suggested option; lower values gave wrong suggestions
 
-_client_numbers = itertools.count(1)  # next() is atomic
-
 
 class ConsumerConfig(_Table):
-    """A checked, immutable configuration with one attribute per option. Raises ConfigError for any mistake."""
+    """A checked configuration with one attribute per option. Raises ConfigError for any mistake.
+
+    It is immutable, except that `update_options` of a consumer changes that of the consumer (`apply_update`).
+    """
 
     _is_share: ClassVar[bool] = False  # the configuration of a ShareConsumer
     _updatable: ClassVar[tuple[str, ...]] = UPDATABLE
@@ -441,9 +440,9 @@ class ConsumerConfig(_Table):
             values[name] = OPTIONS[name].read(named[spelling], spelling)
         if "bootstrap_servers" not in given:
             raise ConfigError('bootstrap_servers is required, for example bootstrap_servers="localhost:9092"')
-        _derive(values, given)
-        _derive_login(values, given)
-        _check_together(values, given, SHARE if self._is_share else values["group_protocol"])
+        derive(values, given)
+        derive_login(values, given, OPTIONS)
+        check_together(values, given, SHARE if self._is_share else values["group_protocol"], OPTIONS)
         self.__dict__.update(values, explicit=frozenset(given))
 
     @classmethod
@@ -534,7 +533,7 @@ def apply_update(config: ConsumerConfig, update: Mapping[str, Any]) -> None:
     Raises ConfigError, without a change, if a value contradicts another option.
     """
     explicit = config.explicit.union(update)
-    _check_limits({**config.__dict__, **update}, explicit)
+    check_limits({**config.__dict__, **update}, explicit)
     config.__dict__.update(update, explicit=explicit)
 
 
@@ -573,81 +572,3 @@ def _unknown(spelling: str) -> str:
         return f"{spelling} is not an option of kconsumer; help(kconsumer.ConsumerConfig) lists them"
     name = near[0].replace("_", ".") if "." in spelling else near[0]
     return f"{spelling} is not an option of kconsumer; did you mean {name}?"
-
-
-def _derive(values: dict[str, Any], given: Mapping[str, str]) -> None:
-    """Set the defaults that depend on other options, by Java's rules."""
-    group, instance = values["group_id"], values["group_instance_id"]
-    if not values["client_id"]:
-        suffix = instance or next(_client_numbers)
-        values["client_id"] = f"consumer-{suffix}" if group is None else f"consumer-{group}-{suffix}"
-    if values["enable_auto_commit"] is None:
-        values["enable_auto_commit"] = group is not None
-    if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
-        values["reconnect_backoff_max_ms"] = values["reconnect_backoff_ms"]
-
-
-def _derive_login(values: dict[str, Any], given: Mapping[str, str]) -> None:
-    """Check the SASL options, and set those that `sasl_jaas_config` contains.
-
-    Logs a warning if SASL options are set but `security_protocol` does not use SASL.
-    """
-    if values["security_protocol"].startswith("SASL"):
-        from kconsumer.config import sasl_rules  # imported only if it is used
-
-        sasl_rules.derive(values, given, OPTIONS)
-    elif unused := [spelling for name, spelling in given.items() if name.startswith("sasl_")]:
-        protocol = values["security_protocol"]
-        log.warning("%s: ignored, because security_protocol is %s and not SASL_…", ", ".join(unused), protocol)
-
-
-def _check_together(values: Mapping[str, Any], given: Mapping[str, str], protocol: str) -> None:
-    """Raise ConfigError if two options contradict each other. The message names both."""
-    _check_security(values, given)
-    for name, spelling in given.items():
-        belongs_to = OPTIONS[name].protocol
-        if belongs_to == SHARE != protocol:
-            raise ConfigError(f"{spelling} is an option of ShareConsumer, and cannot be set for other consumers")
-        if belongs_to not in (None, protocol):
-            raise ConfigError(
-                f"{spelling} is an option of group_protocol={belongs_to!r} "
-                f"and cannot be set with group_protocol={protocol!r}"
-            )
-    if protocol == "consumer" and values["engine"] == "classic":
-        raise ConfigError("engine='classic' cannot be set with group_protocol='consumer', which needs a network thread")
-    session, heartbeat = values["session_timeout_ms"], values["heartbeat_interval_ms"]
-    if heartbeat >= session:
-        raise ConfigError(
-            f"heartbeat_interval_ms={heartbeat} must be less than session_timeout_ms={session} (a third of it is usual)"
-        )
-    if values["group_id"] is None:
-        if values["enable_auto_commit"]:
-            raise ConfigError("enable_auto_commit=True needs a group to commit to; set group_id, or remove it")
-        if values["group_instance_id"] is not None:
-            raise ConfigError("group_instance_id needs a group; set group_id, or remove it")
-    _check_limits(values, given)
-
-
-def _check_limits(values: Mapping[str, Any], given: Collection[str]) -> None:
-    """Raise ConfigError if limits of fetches contradict others. `given` has the names of the options that were set."""
-    largest, fetched = values["receive_message_max_bytes"], values["fetch_max_bytes"]
-    if "receive_message_max_bytes" in given and fetched + FETCH_OVERHEAD_BYTES > largest:
-        raise ConfigError(
-            f"receive_message_max_bytes={largest} is not enough for fetch_max_bytes={fetched} and "
-            f"{FETCH_OVERHEAD_BYTES} more bytes of a response; raise the one or lower the other"
-        )
-    wait, timeout = values["fetch_max_wait_ms"], values["request_timeout_ms"]
-    if {"fetch_max_wait_ms", "request_timeout_ms"}.issubset(given) and wait >= timeout:
-        raise ConfigError(
-            f"fetch_max_wait_ms={wait} must be less than request_timeout_ms={timeout}, "
-            "or every fetch without records times out"
-        )
-
-
-def _check_security(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
-    protocol = values["security_protocol"]
-    unused = (
-        [] if protocol.endswith("SSL") else [spelling for name, spelling in given.items() if name.startswith("ssl_")]
-    )
-    if unused and values["sasl_oauthbearer_token_endpoint_url"] is None:  # the token endpoint uses TLS, too
-        log.warning("%s: ignored, because security_protocol is %s and not SSL or SASL_SSL", ", ".join(unused), protocol)
