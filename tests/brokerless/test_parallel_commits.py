@@ -21,7 +21,7 @@ from kconsumer.parallel import AsyncProcessor, Processor, Summary
 from kconsumer.parallel.finished_offsets import encode
 from kconsumer.testing import FakeCluster
 from support.harnesses.parallel_handlers import write_value
-from support.harnesses.parallel_runs import run_with, until
+from support.harnesses.parallel_runs import options, run_with, until
 
 DEADLINE_S = 20.0
 TP = TopicPartition("t", 0)
@@ -33,17 +33,6 @@ def cluster() -> Iterator[FakeCluster]:
     with FakeCluster() as cluster:
         cluster.create_topic("t", 1)
         yield cluster
-
-
-def options(cluster: FakeCluster, **options: Any) -> dict[str, Any]:
-    """Returns the options of a consumer."""
-    return {
-        "bootstrap_servers": cluster.bootstrap_servers,
-        "group_id": "g",
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": False,
-        **options,
-    }
 
 
 def committed(cluster: FakeCluster) -> int | None:

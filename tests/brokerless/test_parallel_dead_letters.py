@@ -13,6 +13,7 @@ from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import ConfigError, TimeoutError
 from kconsumer.parallel import DeadLetters, Retry, Summary, process, stop
 from kconsumer.testing import FakeCluster
+from support.harnesses.parallel_runs import options
 
 RETRY = Retry(attempts=2, backoff_s=0)
 
@@ -29,17 +30,6 @@ def cluster() -> Iterator[FakeCluster]:
         )
         cluster.produce("orders", [("c", "3")])
         yield cluster
-
-
-def options(cluster: FakeCluster, **options: Any) -> dict[str, Any]:
-    """Returns the options of a consumer."""
-    return {
-        "bootstrap_servers": cluster.bootstrap_servers,
-        "group_id": "g",
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": False,
-        **options,
-    }
 
 
 def refuse(record: ConsumerRecord) -> None:

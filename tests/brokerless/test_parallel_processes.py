@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from kconsumer.parallel import Processor
 from kconsumer.testing import FakeCluster, MockConsumer
 from support.brokers.processes import kill, of_session
 from support.harnesses.parallel_handlers import handle_nothing
+from support.harnesses.parallel_runs import until
 
 DEADLINE_S = 60
 SCRIPT = """
@@ -33,14 +32,6 @@ if __name__ == "__main__":
 """
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until something is true of other processes."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_worker_processes_end_with_their_parent(tmp_path: Path) -> None:
     """After SIGKILL of the process that polls, no process of its session remains."""
     file = tmp_path / "program.py"
@@ -52,10 +43,10 @@ def test_worker_processes_end_with_their_parent(tmp_path: Path) -> None:
         command = [sys.executable, str(file), cluster.bootstrap_servers]
         with subprocess.Popen(command, env=environment, start_new_session=True) as program:
             try:
-                until(lambda: len(list(tmp_path.glob("*.started"))) == 2)
+                until(lambda: len(list(tmp_path.glob("*.started"))) == 2, DEADLINE_S)
                 program.send_signal(signal.SIGKILL)
                 program.wait()
-                until(lambda: not of_session(program.pid))
+                until(lambda: not of_session(program.pid), DEADLINE_S)
             finally:
                 kill(of_session(program.pid))
 

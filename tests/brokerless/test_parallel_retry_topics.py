@@ -17,6 +17,7 @@ from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import ConfigError
 from kconsumer.parallel import Batch, PartialBatchError, Processor, Retry, RetryTopics, Summary, process
 from kconsumer.testing import FakeCluster
+from support.harnesses.parallel_runs import options as run_options
 from support.harnesses.parallel_runs import run_until_finished, run_with, until
 from support.harnesses.polling import read_committed
 
@@ -40,15 +41,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 def options(cluster: FakeCluster, **options: Any) -> dict[str, Any]:
     """Returns the options of a consumer that ends when nothing is left to do."""
-    return {
-        "bootstrap_servers": cluster.bootstrap_servers,
-        "group_id": "g",
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": False,
-        "isolation_level": "read_committed",
-        "consumer_timeout_ms": 2000,
-        **options,
-    }
+    return run_options(cluster, **{"isolation_level": "read_committed", "consumer_timeout_ms": 2000, **options})
 
 
 def confluent(cluster: FakeCluster, **options: Any) -> Any:

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from kconsumer import TopicPartition
 from kconsumer.cli.work import STOPPING
 from kconsumer.testing import FakeCluster
+from support.harnesses.parallel_runs import until
 
 DEADLINE_S = 60
 RECORDS, PARTITIONS = 300, 3
@@ -89,14 +89,6 @@ def processed(folder: Path) -> list[str]:
     return (folder / "journal").read_text().splitlines()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until something is true of the process."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 @pytest.mark.parametrize(
     ("handler", "arguments"),
     [
@@ -110,7 +102,7 @@ def test_a_clean_stop_repeats_nothing(cluster: FakeCluster, folder: Path, handle
     ready = folder / "ready"
     for number, enough in ((signal.SIGTERM, 50), (signal.SIGINT, RECORDS)):
         with working(cluster, folder, handler, "--ready-file", "ready", *arguments) as process:
-            until(lambda enough=enough: len(processed(folder)) >= enough)
+            until(lambda enough=enough: len(processed(folder)) >= enough, DEADLINE_S)
             assert ready.exists()
             process.send_signal(number)
             assert 0 == process.wait(DEADLINE_S), (folder / "log").read_text()
@@ -128,10 +120,10 @@ def test_handlers_that_do_not_return(
     """A second signal ends the command at once; without it, the exit code says that handlers were abandoned."""
     drain = "1000" if len(signals) > 1 else "0.1"
     with working(cluster, folder, "shop:hang", "--drain-timeout", drain) as process:
-        until(lambda: len(processed(folder)) == PARTITIONS)
+        until(lambda: len(processed(folder)) == PARTITIONS, DEADLINE_S)
         for number in signals:
             process.send_signal(number)
-            until(lambda: STOPPING in (folder / "log").read_bytes())
+            until(lambda: STOPPING in (folder / "log").read_bytes(), DEADLINE_S)
         assert code == process.wait(DEADLINE_S)
     assert [] == [found for found in cluster.committed("g").values() if found.offset]
 
@@ -144,7 +136,7 @@ def test_a_handler_that_fails(cluster: FakeCluster, folder: Path) -> None:
     with working(
         cluster, folder, "shop:fail", "--attempts", "2", "--backoff", "0", "--on-failure", "shop:bury"
     ) as other:
-        until(lambda: len(processed(folder)) == RECORDS)
+        until(lambda: len(processed(folder)) == RECORDS, DEADLINE_S)
         other.terminate()
         assert 0 == other.wait(DEADLINE_S)
 

@@ -5,11 +5,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from kconsumer.parallel import Processor, ShareProcessor, Summary
+from kconsumer.testing import FakeCluster
 
 PAUSE_S = 0.005
 DEADLINE_S = 20.0  # after which a test fails
+
+
+def options(cluster: FakeCluster, **more: Any) -> dict[str, Any]:
+    """Returns the options of a consumer whose offsets a run commits."""
+    return {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "group_id": "g",
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        **more,
+    }
 
 
 def finished(summary: Summary) -> int:
@@ -35,9 +48,9 @@ def run_until_finished(processor: Processor | ShareProcessor, records: int) -> S
         thread.join()
 
 
-def until(condition: Callable[[], object]) -> None:
+def until(condition: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
     """Wait until a call returns true."""
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, "the condition did not become true"
         time.sleep(PAUSE_S)
