@@ -40,6 +40,7 @@ def _new_topic_partition(cls: Any, topic: str, partition: int, *more: Any, offse
     return tuple.__new__(cls, (topic, partition))
 
 
+# Assigned, and not a method, so that type checkers still know a TopicPartition as a tuple of two.
 TopicPartition.__new__ = _new_topic_partition  # type: ignore[method-assign,assignment]
 
 

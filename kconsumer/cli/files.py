@@ -21,10 +21,8 @@ from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer import ConsumerRecord
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 SUFFIXES = (".parquet", ".arrow")
 ROW_GROUP_ROWS, ROW_GROUP_BYTES = 1 << 17, 64 << 20  # pending rows that reach one of these are written as a row group
@@ -225,8 +223,8 @@ class ColumnFile:
             return
         os.fsync(self._lock)  # offsets are committed afterwards: the rows must survive a crash of the machine
         self._check_absent()
-        if fcntl is None:
-            self._unlock()  # Windows renames no open file
+        if sys.platform == "win32":  # which renames no open file
+            self._unlock()
         self._part.replace(self._path)
         _sync_folder(self._path.parent)
         self._unlock()
@@ -245,7 +243,7 @@ def _lock(part: Path) -> int:
     while True:
         descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            if fcntl is not None:
+            if sys.platform != "win32":
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)

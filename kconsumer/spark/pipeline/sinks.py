@@ -259,9 +259,9 @@ class IcebergSink:
         self._done[batch.query] = batch.number
 
     def _create(self, writer: Any) -> None:
-        from pyspark.sql import functions as F  # noqa: N812  as everyone writes it
+        from pyspark.sql.functions import col
 
-        parts = [F.col(quoted(name)) for name in self._sink.partition_by]
+        parts = [col(quoted(name)) for name in self._sink.partition_by]
         (writer.using("iceberg").partitionedBy(*parts) if parts else writer.using("iceberg")).create()
 
     def _newest(self, query: str) -> int:
