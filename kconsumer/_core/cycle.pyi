@@ -41,7 +41,6 @@ class PartitionPosition(Generic[_P]):
     last_stable_offset: int | None
     log_start_offset: int | None
     out_of_range: int
-    def advance(self, position: _P, topic_id: bytes | None) -> None: ...
 
 @disjoint_base
 class AssignedPartitions(Generic[_S]):

@@ -57,11 +57,6 @@ cdef class PartitionPosition:
     def __class_getitem__(cls, item):
         return cls
 
-    def advance(self, position, topic_id):
-        """Set the position after records were taken. `topic_id` is the id of the topic that contains them."""
-        self.position = position
-        self.topic_id = topic_id
-
 
 cdef class AssignedPartitions:
     """The states of the assigned partitions, in the order in which they are fetched."""
