@@ -355,6 +355,16 @@ def _parse_servers(value: object) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
+def _parse_address_map(value: object) -> Mapping[tuple[str, int], tuple[str, int]] | Callable[..., object]:
+    """Returns a callable as it is, and a dict for a mapping or for text of the form "host:port=host:port,…"."""
+    if callable(value) and not isinstance(value, Mapping):
+        return value
+    if not isinstance(value, Mapping):
+        pairs = [str(part).partition("=") for part in split_list(value)]
+        value = {advertised: target for advertised, _, target in pairs}
+    return {_parse_servers([advertised])[0]: _parse_servers([target])[0] for advertised, target in value.items()}
+
+
 def _parse_http_url(value: object) -> str:
     if not isinstance(value, str) or re.search(r"\s", value):
         raise ValueError
@@ -505,6 +515,11 @@ INTERCEPTORS = Kind(
 REPORTERS = Kind("a list of objects with metric_change(metric)", "Sequence[object]", _plugins("metric_change"))
 SERVERS = Kind(
     'host:port addresses, as "a:9092,b:9092" or a list', "str | Sequence[str | tuple[str, int]]", _parse_servers
+)
+ADDRESS_MAP = Kind(
+    'a mapping of addresses to addresses, text "host:port=host:port,…", or a callable (host, port) -> (host, port)',
+    "Mapping[tuple[str, int], tuple[str, int]] | Callable[[str, int], tuple[str, int] | None] | str",
+    _parse_address_map,
 )
 HTTP_URL = Kind("an address https://host[:port]/path", "str", _parse_http_url)
 RESET = Kind("one of latest, earliest, none, by_duration:<ISO-8601 duration>", "str | OffsetReset", _parse_reset)

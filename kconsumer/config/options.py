@@ -243,6 +243,12 @@ class _Table:
         kinds.REPORTERS, (), "Notified of all metrics (MetricsReporter). Alias: metric_reporters.", own=True
     )
 
+    address_map: Mapping[tuple[str, int], tuple[str, int]] | Callable[..., object] | None = _option(
+        kinds.ADDRESS_MAP, None,
+        "Connect to other addresses than brokers advertise, as of port-forwards; TLS checks the advertised names.",
+        own=True
+    )
+
     # --- security: names as in kafka-python, and Java's PEM keys ---
     security_protocol: str = _option(
         kinds.choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", ignore_case=True), "PLAINTEXT",

@@ -109,6 +109,8 @@ class CommonOptions(TypedDict, total=False):
     """Iteration over the consumer ends after this time without a record; None: never."""
     metrics_reporters: Sequence[object]
     """Notified of all metrics (MetricsReporter). Alias: metric_reporters."""
+    address_map: Mapping[tuple[str, int], tuple[str, int]] | Callable[[str, int], tuple[str, int] | None] | str | None
+    """Connect to other addresses than brokers advertise, as of port-forwards; TLS checks the advertised names."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     """Encryption and authentication of connections."""
     ssl_context: object

@@ -19,6 +19,7 @@ from kconsumer._common.backoff import ExponentialBackoff
 from kconsumer._core.net import ConnectionIo
 from kconsumer.errors import BrokerConnectionError, KafkaError
 from kconsumer.net.address_failures import AddressRecords
+from kconsumer.net.address_map import MappedResolve
 from kconsumer.net.background import BackgroundTask
 from kconsumer.net.bootstrap import BootstrapResolution
 from kconsumer.net.connection import Connection
@@ -59,7 +60,7 @@ class ConnectionSetup:
         self.new_connection = new_connection
         self.connector = connector
         self.connect_plain = connect_plain
-        self.resolve = resolve
+        self.resolve = resolve if config.address_map is None else MappedResolve(config.address_map, resolve)
         self.records = AddressRecords(config.bootstrap_servers)
         self.bootstrap = BootstrapResolution(config.bootstrap_servers, config.bootstrap_resolve_timeout_ms)
         self.backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rng)
@@ -213,8 +214,9 @@ class ConnectionAttempts(ConnectionIo, ABC):
 
     def _resolution(self) -> Resolve:
         """Returns the function that resolves the name. `client_dns_lookup` may require canonical names for bootstrap
-        servers."""
-        canonical = self._setup.config.client_dns_lookup == CANONICAL and self.is_bootstrap
+        servers, but mapped addresses keep the advertised name."""
+        config = self._setup.config
+        canonical = config.client_dns_lookup == CANONICAL and self.is_bootstrap and config.address_map is None
         return resolve_canonical if canonical else self._setup.resolve
 
     def continue_resolved(self, now: float) -> None:

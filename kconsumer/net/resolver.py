@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
+from kconsumer.net.address_map import MappedResolve
 from kconsumer.net.background import BackgroundExecutor, BackgroundTask, Start, in_thread
 from kconsumer.net.transport import Address, Resolve, resolve_canonical
 
@@ -36,14 +37,15 @@ class Resolver(BackgroundExecutor):
     def look_up(self, resolve: Resolve, host: str, port: int) -> Lookup:
         """Returns the lookup of the name `host`. If no lookup of this name is in progress, starts one.
 
-        The lookup of a numeric address is returned completed, unless `resolve` must find a canonical name.
+        The lookup of a numeric address is returned completed, unless `resolve` must find a canonical name or a mapped
+        address.
         """
         self._lookups = {key: lookup for key, lookup in self._lookups.items() if not lookup.completed}
         lookup = self._lookups.get((resolve, host, port))
         if lookup is not None:
             return lookup
         lookup = Lookup(partial(resolve, host, port))
-        if _numeric(host) and resolve is not resolve_canonical:
+        if _numeric(host) and resolve is not resolve_canonical and not isinstance(resolve, MappedResolve):
             lookup.run()
             return lookup
         self._lookups[resolve, host, port] = lookup

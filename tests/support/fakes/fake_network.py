@@ -27,6 +27,7 @@ def config(**changes: Any) -> Any:
     """Returns the options a NetworkClient reads, with Kafka's defaults."""
     options: dict[str, Any] = {
         "client_dns_lookup": "use_all_dns_ips",
+        "address_map": None,
         "client_id": "test",
         "bootstrap_servers": (("boot", 9092),),
         "bootstrap_resolve_timeout_ms": 0,
