@@ -16,7 +16,7 @@ _BROKER_CHECKS = "brokers check tokens; remove it"
 _ASSERTION = "your own code must request tokens with a signed assertion: use sasl_oauth_token_provider"
 _PREFETCH = "use buffer_memory (bytes)"
 _SSL_CONTEXT = "use ssl_context, an ssl.SSLContext that is configured as you need"
-_PROXY = "there are no proxies; use a tunnel, such as of ssh, and address_map"
+_PROXY = "use socks_proxy or http_proxy"
 _INTERNAL = "it configures internals of another client; remove it"
 _SOCKETS = "sockets cannot be replaced; remove it"
 _ENGINES = "OpenSSL engines are not supported; use ssl_context"
@@ -60,7 +60,7 @@ _HINTS: dict[str, tuple[str, ...]] = {
     ),
     _PREFETCH: ("queued_max_messages_kbytes", "queued_min_messages"),
     _SSL_CONTEXT: ("ssl_curves_list", "ssl_sigalgs_list", "ssl_providers"),
-    _PROXY: ("proxy_url", "socks5_proxy"),
+    _PROXY: ("proxy_url",),
     _INTERNAL: (
         "opaque", "enabled_events", "background_event_cb", "enable_random_seed", "internal_termination_signal",
         "plugin_library_paths", "builtin_features", "selector", "kafka_client", "sock_chunk_bytes",

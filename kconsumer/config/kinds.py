@@ -365,6 +365,61 @@ def _parse_address_map(value: object) -> Mapping[tuple[str, int], tuple[str, int
     return {_parse_servers([advertised])[0]: _parse_servers([target])[0] for advertised, target in value.items()}
 
 
+class Proxy(NamedTuple):
+    """The address of a proxy to brokers."""
+
+    option: str  # the name of the option
+    host: str
+    port: int
+    user: str | None
+    password: str
+
+    @property
+    def shown(self) -> str:
+        """Names the proxy in messages, without the password."""
+        return f"the proxy {self.host}:{self.port} ({self.option})"
+
+    def __repr__(self) -> str:
+        return f"<{self.shown}>"
+
+
+PROXY_SCHEMES = {"socks_proxy": ("socks5", "socks5h"), "http_proxy": ("http",)}
+MAX_LOGIN_BYTES = 255  # of a user and of a password in SOCKS
+
+
+def parse_proxy(option: str, value: object) -> Proxy:
+    """Returns the proxy at `scheme://[user:password@]host:port`. User and password may be percent-encoded."""
+    scheme, _, rest = value.partition("://") if isinstance(value, str) else ("", "", "")
+    login, at, address = rest.rpartition("@")
+    address = address.removesuffix("/")
+    if scheme.lower() not in PROXY_SCHEMES[option] or "/" in address:
+        raise ValueError
+    host, port = parse_address(address)
+    from urllib.parse import unquote  # not imported by `import kconsumer`
+
+    user, _, password = (unquote(part) for part in login.partition(":"))
+    if max(len(user.encode()), len(password.encode())) > MAX_LOGIN_BYTES and option == "socks_proxy":
+        raise ValueError
+    return Proxy(option, host, port, user if at else None, password)
+
+
+def proxy_form(option: str) -> str:
+    """Returns what to write for the address of a proxy."""
+    return f"{PROXY_SCHEMES[option][0]}://[user:password@]host:port"
+
+
+def proxy(option: str) -> Kind:
+    """Returns the `Kind` of the option of a proxy. A reference is read when a client is created."""
+
+    def parse(value: object) -> object:
+        if not refers(value):
+            parse_proxy(option, value)
+        return value
+
+    text = f"{proxy_form(option)}, env:NAME, file:PATH, or a callable that returns it"
+    return Kind(text, "str | Callable[[], str]", parse)
+
+
 def _parse_http_url(value: object) -> str:
     if not isinstance(value, str) or re.search(r"\s", value):
         raise ValueError

@@ -52,6 +52,8 @@ def check_together(
 ) -> None:
     """Raise ConfigError if two options contradict each other. The message names both."""
     _check_security(values, given)
+    if values["socks_proxy"] is not None and values["http_proxy"] is not None:
+        raise ConfigError(f"{given['socks_proxy']} and {given['http_proxy']} cannot both be set; remove one of them")
     for name, spelling in given.items():
         belongs_to = table[name].protocol
         if belongs_to == SHARE != protocol:

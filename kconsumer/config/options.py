@@ -248,6 +248,14 @@ class _Table:
         "Connect to other addresses than brokers advertise, as of port-forwards; TLS checks the advertised names.",
         own=True
     )
+    socks_proxy: str | None = _option(
+        kinds.proxy("socks_proxy"), None,
+        "Connect to brokers through a SOCKS5 proxy, which resolves their names; TLS checks the names of brokers.",
+        own=True, secret=True
+    )
+    http_proxy: str | None = _option(
+        kinds.proxy("http_proxy"), None, "The same through an HTTP proxy (CONNECT).", own=True, secret=True
+    )
 
     # --- security: names as in kafka-python, and Java's PEM keys ---
     security_protocol: str = _option(
@@ -403,6 +411,7 @@ ALIASES = {
     "auto_commit_enable": "enable_auto_commit",
     "fetch_wait_max_ms": "fetch_max_wait_ms",
     "fetch_message_max_bytes": "max_partition_fetch_bytes",
+    "socks5_proxy": "socks_proxy",
     "ssl_ca_location": "ssl_cafile",
     "ssl_ca_pem": "ssl_truststore_certificates",
     "ssl_certificate_location": "ssl_certfile",

@@ -111,6 +111,10 @@ class CommonOptions(TypedDict, total=False):
     """Notified of all metrics (MetricsReporter). Alias: metric_reporters."""
     address_map: Mapping[tuple[str, int], tuple[str, int]] | Callable[[str, int], tuple[str, int] | None] | str | None
     """Connect to other addresses than brokers advertise, as of port-forwards; TLS checks the advertised names."""
+    socks_proxy: str | Callable[[], str] | None
+    """Connect to brokers through a SOCKS5 proxy, which resolves their names; TLS checks the names of brokers."""
+    http_proxy: str | Callable[[], str] | None
+    """The same through an HTTP proxy (CONNECT)."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     """Encryption and authentication of connections."""
     ssl_context: object
@@ -207,6 +211,8 @@ class CommonOptions(TypedDict, total=False):
     """Notified of all metrics (MetricsReporter). Alias: metric_reporters."""
     fetch_wait_max_ms: int
     """Maximum time a broker delays a fetch; must be less than request_timeout_ms."""
+    socks5_proxy: str | Callable[[], str] | None
+    """Connect to brokers through a SOCKS5 proxy, which resolves their names; TLS checks the names of brokers."""
     ssl_ca_location: str | None
     """PEM file of trusted certificates. Default: those that the system trusts."""
     ssl_ca_pem: str | None

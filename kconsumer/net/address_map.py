@@ -1,4 +1,5 @@
-"""Resolves the addresses to which `address_map` maps those of brokers, such as the local ends of port-forwards.
+"""Finds other addresses than those of a broker's name: those of a proxy, and those to which `address_map` maps brokers,
+such as the local ends of port-forwards.
 
 Only the connection changes: the broker keeps its name in errors, for TLS and for Kerberos.
 """
@@ -6,21 +7,38 @@ Only the connection changes: the broker keeps its name in errors, for TLS and fo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from kconsumer.config.kinds import Proxy, parse_proxy, proxy_form
+from kconsumer.errors import ConfigError
+from kconsumer.net.describe import os_reason
 from kconsumer.net.transport import Address, Resolve
 
-
-class MappedAddress(Address):
-    """An address to which `address_map` maps the one of a broker."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return f"{self.sockaddr[0]}:{self.sockaddr[1]}, by address_map"
+if TYPE_CHECKING:
+    from kconsumer.config.options import ConsumerConfig
 
 
-class MappedResolve:
+def redirect(config: ConsumerConfig, resolve: Resolve) -> Resolve:
+    """Returns a function that finds the addresses to connect to: by `address_map` first, then by a proxy, else with
+    `resolve`. Raises ConfigError if the option of a proxy refers to a wrong address."""
+    for option, value in (("socks_proxy", config.socks_proxy), ("http_proxy", config.http_proxy)):
+        if value is not None:
+            resolve = ProxyResolve(_read(config, option), resolve)
+    return resolve if config.address_map is None else MappedResolve(config.address_map, resolve)
+
+
+def _read(config: ConsumerConfig, option: str) -> Proxy:
+    try:
+        return parse_proxy(option, config.secret(option))
+    except ValueError:
+        raise ConfigError(f"{option} must refer to {proxy_form(option)}") from None
+
+
+class Redirect:
+    """Base of the functions that find other addresses. They run in the background also for a numeric address."""
+
+
+class MappedResolve(Redirect):
     """Maps an address before its name is resolved. Runs in the background, because a callable of the user may block."""
 
     def __init__(
@@ -41,4 +59,26 @@ class MappedResolve:
             raise ConnectionError(f"address_map failed with {type(error).__name__}: {error}") from error
         if target is None:
             return self._resolve(host, port)
-        return [MappedAddress(*address) for address in self._resolve(*target)]
+        return [
+            address._replace(option=" and ".join(filter(None, ("address_map", address.option))))
+            for address in self._resolve(*target)
+        ]
+
+
+class ProxyResolve(Redirect):
+    """Finds the addresses of a proxy, from which connections request a tunnel to the broker."""
+
+    def __init__(self, proxy: Proxy, resolve: Resolve) -> None:
+        self._proxy = proxy
+        self._resolve = resolve
+
+    def __call__(self, host: str, port: int) -> list[Address]:
+        """Returns the addresses of the proxy. Raises OSError if its name cannot be resolved."""
+        from kconsumer.net.tunnel import Tunnel  # imported only if it is used
+
+        proxy = self._proxy
+        try:
+            found = self._resolve(proxy.host, proxy.port)
+        except (OSError, UnicodeError) as error:
+            raise ConnectionError(f"{proxy.shown}: {os_reason(error)}") from error
+        return [address._replace(option=proxy.option, tunnel=Tunnel(proxy, host, port)) for address in found]

@@ -19,7 +19,7 @@ from kconsumer._common.backoff import ExponentialBackoff
 from kconsumer._core.net import ConnectionIo
 from kconsumer.errors import BrokerConnectionError, KafkaError
 from kconsumer.net.address_failures import AddressRecords
-from kconsumer.net.address_map import MappedResolve
+from kconsumer.net.address_map import Redirect, redirect
 from kconsumer.net.background import BackgroundTask
 from kconsumer.net.bootstrap import BootstrapResolution
 from kconsumer.net.connection import Connection
@@ -60,7 +60,7 @@ class ConnectionSetup:
         self.new_connection = new_connection
         self.connector = connector
         self.connect_plain = connect_plain
-        self.resolve = resolve if config.address_map is None else MappedResolve(config.address_map, resolve)
+        self.resolve = redirect(config, resolve)
         self.records = AddressRecords(config.bootstrap_servers)
         self.bootstrap = BootstrapResolution(config.bootstrap_servers, config.bootstrap_resolve_timeout_ms)
         self.backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rng)
@@ -214,10 +214,10 @@ class ConnectionAttempts(ConnectionIo, ABC):
 
     def _resolution(self) -> Resolve:
         """Returns the function that resolves the name. `client_dns_lookup` may require canonical names for bootstrap
-        servers, but mapped addresses keep the advertised name."""
-        config = self._setup.config
-        canonical = config.client_dns_lookup == CANONICAL and self.is_bootstrap and config.address_map is None
-        return resolve_canonical if canonical else self._setup.resolve
+        servers, but brokers behind other addresses keep the advertised name."""
+        canonical = self._setup.config.client_dns_lookup == CANONICAL and self.is_bootstrap
+        found = self._setup.resolve
+        return resolve_canonical if canonical and not isinstance(found, Redirect) else found
 
     def continue_resolved(self, now: float) -> None:
         """Continue the attempt if its lookup has completed."""

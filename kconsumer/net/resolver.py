@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from kconsumer.net.address_map import MappedResolve
+from kconsumer.net.address_map import Redirect
 from kconsumer.net.background import BackgroundExecutor, BackgroundTask, Start, in_thread
 from kconsumer.net.transport import Address, Resolve, resolve_canonical
 
@@ -37,7 +37,7 @@ class Resolver(BackgroundExecutor):
     def look_up(self, resolve: Resolve, host: str, port: int) -> Lookup:
         """Returns the lookup of the name `host`. If no lookup of this name is in progress, starts one.
 
-        The lookup of a numeric address is returned completed, unless `resolve` must find a canonical name or a mapped
+        The lookup of a numeric address is returned completed, unless `resolve` must find a canonical name or another
         address.
         """
         self._lookups = {key: lookup for key, lookup in self._lookups.items() if not lookup.completed}
@@ -45,7 +45,7 @@ class Resolver(BackgroundExecutor):
         if lookup is not None:
             return lookup
         lookup = Lookup(partial(resolve, host, port))
-        if _numeric(host) and resolve is not resolve_canonical and not isinstance(resolve, MappedResolve):
+        if _numeric(host) and resolve is not resolve_canonical and not isinstance(resolve, Redirect):
             lookup.run()
             return lookup
         self._lookups[resolve, host, port] = lookup
@@ -57,7 +57,7 @@ def _numeric(host: str) -> bool:
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host.partition("%")[0])
-        except (OSError, UnicodeError):
+        except (OSError, ValueError):  # such as of a null character
             continue
         return True
     return False

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from kconsumer._core.net import TlsChannel
     from kconsumer.config.options import ConsumerConfig
+    from kconsumer.net.tunnel import Tunnel, TunnelHandshake
 
 WOULD_BLOCK = -1  # returned by `recv_into` when there are no bytes now
 
@@ -27,9 +28,11 @@ class Address(NamedTuple):
     family: int
     sockaddr: tuple[Any, ...]
     host: str | None = None  # the canonical host name, if one was looked up
+    option: str = ""  # the option because of which this is not an address of the broker's name
+    tunnel: Tunnel | None = None  # what to request from the proxy at this address
 
     def __str__(self) -> str:
-        return str(self.sockaddr[0])
+        return f"{self.sockaddr[0]}:{self.sockaddr[1]}, by {self.option}" if self.option else str(self.sockaddr[0])
 
 
 class HandshakeClosedError(ConnectionError):
@@ -133,9 +136,9 @@ def resolve_canonical(host: str, port: int) -> list[Address]:
 
 
 class TcpTransport:
-    """A TCP socket that never blocks."""
+    """A TCP socket that never blocks, to a broker or through a proxy."""
 
-    __slots__ = ("_sock",)
+    __slots__ = ("_handshake", "_sock")
     plain = True
     crossed = False
 
@@ -151,6 +154,8 @@ class TcpTransport:
         A buffer size of -1 keeps the system's default. `wrap` may replace the socket before it is connected, as
         `SSLContext.wrap_socket` does.
         """
+        # With the proxy, if there is one; None when the tunnel to the broker is open.
+        self._handshake: TunnelHandshake | None = address.tunnel.begin() if address.tunnel else None
         sock = socket.socket(address.family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
@@ -191,15 +196,20 @@ class TcpTransport:
         return self._sock.fileno()
 
     def finish_connect(self) -> bool:
-        """Returns True: a TCP socket that has become writable is connected. Raises OSError if the attempt failed."""
+        """Returns True if the socket is connected to the broker. A TCP socket that has become writable is, or to the
+        proxy, which must then open a tunnel. Raises OSError if the attempt failed, and AuthenticationError if the proxy
+        refuses the client."""
         code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
-        return True
+        if self._handshake is not None and self._handshake.proceed(self._sock):
+            self._handshake = None
+        return self._handshake is None
 
     def wants_write(self) -> bool:
-        """Returns True: a TCP socket becomes writable when the connection attempt ends."""
-        return True
+        """Returns True while the socket connects, because it becomes writable when the attempt ends. Then returns what
+        the handshake with the proxy waits for."""
+        return self._handshake is None or self._handshake.sends
 
     def recv_into(self, view: memoryview) -> int:
         """Receive into `view` without a copy and with the GIL released. Returns the number of bytes, 0 if the peer has

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from kconsumer.testing import FakeCluster
+from support.fakes.tunnel_proxy import TunnelProxy
 from support.harnesses.doc_blocks import BLOCKS, Block, read_until_the_end, run_python
 from support.registry.server import registry_server
 
@@ -27,6 +28,7 @@ FRAMEWORKS = "docs/guides/frameworks.md"  # tests/frameworks runs its programs
 RECIPES = "docs/guides/security-recipes.md"  # tests/brokerless/test_docs_security_recipes.py runs its programs
 RECORDS = 12
 REGISTRY = "http://localhost:8081"  # in programs that use a schema registry
+SOCKS = "socks5://localhost:1080"  # in the program that uses a proxy
 DAMAGED = "is damaged"  # in the program that puts one record aside
 METRICS_PORT, ANY_PORT = "start_http_server(9404)", "start_http_server(0)"  # another process may use the port
 ENDS = ("so that the example ends", "processor.stop")  # in programs that need no Ctrl-C
@@ -63,6 +65,10 @@ def run(block: Block, cluster: FakeCluster, patch: pytest.MonkeyPatch) -> None:
             replaced = {"localhost:9092": cluster.bootstrap_servers, METRICS_PORT: ANY_PORT}
             if REGISTRY in block.text:
                 replaced[REGISTRY] = stack.enter_context(registry_server())
+            if SOCKS in block.text:
+                host, _, port = cluster.bootstrap_servers.rpartition(":")
+                proxy = stack.enter_context(TunnelProxy({("kafka-0.kafka", 9092): (host, int(port))}))
+                replaced[SOCKS] = f"socks5://{proxy.address}"
             run_python(block, replaced)
 
 

@@ -68,6 +68,9 @@ PLANTED: dict[str, dict[str, Any]] = {
         **ENDPOINT,
         "sasl_oauthbearer_client_credentials_client_secret": SECRET,
     },
+    "socks_proxy": {"socks_proxy": f"socks5://me:{SECRET}@127.0.0.1:1"},
+    "http_proxy": {"http_proxy": f"http://me:{SECRET}@127.0.0.1:1"},
+    "http_proxy that is wrong": {"http_proxy": f"socks5://me:{SECRET}@127.0.0.1"},
 }
 
 

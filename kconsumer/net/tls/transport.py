@@ -153,7 +153,7 @@ class TlsTransport(TcpTransport):
         self._host = host
         self._peer = peer_name(host, address)
         self._config = config
-        self._tcp_connected = False
+        self._tcp_connected = False  # over TCP, and through the proxy, to the broker
         self._waits_for_write = True
         self._end: OSError | None = None  # None while reads may succeed, then the error, or CLOSED
         self.crossed = False
@@ -187,7 +187,7 @@ class TlsTransport(TcpTransport):
 
     def wants_write(self) -> bool:
         """Returns True if the connect, the handshake, a read or a write waits until the socket is writable."""
-        return self._waits_for_write
+        return self._waits_for_write if self._tcp_connected else super().wants_write()
 
     def finish_connect(self) -> bool:
         """Continue the connect, and then the handshake. Returns True when the handshake has completed.
@@ -195,9 +195,9 @@ class TlsTransport(TcpTransport):
         Raises AuthenticationError if one side refuses the other, HandshakeClosedError if the broker has disconnected,
         and OSError for other failures.
         """
+        self._tcp_connected = self._tcp_connected or super().finish_connect()
         if not self._tcp_connected:
-            super().finish_connect()
-            self._tcp_connected = True
+            return False
         try:
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:

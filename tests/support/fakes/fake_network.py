@@ -28,6 +28,8 @@ def config(**changes: Any) -> Any:
     options: dict[str, Any] = {
         "client_dns_lookup": "use_all_dns_ips",
         "address_map": None,
+        "socks_proxy": None,
+        "http_proxy": None,
         "client_id": "test",
         "bootstrap_servers": (("boot", 9092),),
         "bootstrap_resolve_timeout_ms": 0,

@@ -32,6 +32,7 @@ ALIAS_VALUES: dict[str, tuple[object, object]] = {
     "auto_commit_enable": ("false", False),
     "fetch_wait_max_ms": (7, 7),
     "fetch_message_max_bytes": ("7", 7),
+    "socks5_proxy": ("socks5://p:1", "socks5://p:1"),
     "ssl_ca_location": ("ca.pem", "ca.pem"),
     "ssl_ca_pem": ("PEM", "PEM"),
     "ssl_certificate_location": ("me.pem", "me.pem"),

@@ -22,21 +22,24 @@ PLANTED = "pl4nted"
 SECRET_OPTIONS = sorted(name for name, row in OPTIONS.items() if row.secret)
 
 
+VALUES = {name: f"{scheme}://me:{PLANTED}@p:1" for name, scheme in (("socks_proxy", "socks5"), ("http_proxy", "http"))}
+
+
 def config(**options: Any) -> ConsumerConfig:
     return ConsumerConfig(bootstrap_servers="b:9092", **options)
 
 
 def test_what_is_a_secret() -> None:
     """Every option that contains a password, a key or a login entry is marked as a secret."""
-    words = ("password", "secret", "keystore_key", "jaas")
+    words = ("password", "secret", "keystore_key", "jaas", "_proxy")
     assert SECRET_OPTIONS == sorted(name for name in OPTIONS if any(word in name for word in words))
 
 
 @pytest.mark.parametrize("name", SECRET_OPTIONS)
 def test_a_configuration_keeps_it(name: str) -> None:
     """A secret is not shown, not passed to plugins, and prevents pickling; a copy is the same object."""
-    one = config(**{name: PLANTED})
-    assert PLANTED == one.secret(name)
+    one = config(**{name: VALUES.get(name, PLANTED)})
+    assert VALUES.get(name, PLANTED) == one.secret(name)
     assert PLANTED not in repr(one)
     assert PLANTED not in str(one.as_mapping())
     with pytest.raises(TypeError, match=f"{name} in clear text"):
