@@ -85,6 +85,7 @@ format: $(STAMPS)/venv  ## let ruff fix and lay out what it can
 
 types: $(STAMPS)/extensions  ## mypy, and the stubs of the compiled modules against what they compile to
 	$(BIN)/mypy
+	$(PYTEST) tests/typing -q
 	$(BIN)/stubtest kconsumer._core $(STUBTEST)
 
 unit: $(STAMPS)/extensions  ## unit tests, and the rules of layers, words and sizes; no broker

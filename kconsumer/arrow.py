@@ -160,6 +160,10 @@ class RecordBatch:
         """Returns a `polars.DataFrame`."""
         return to_polars(self)
 
+    def _repr_html_(self) -> str:
+        """Returns the first rows as an HTML table, for notebooks. Without pyarrow, the table has no rows."""
+        return _html(self)
+
     def __repr__(self) -> str:
         return f"<RecordBatch: {self.num_rows} rows of {', '.join(self.columns)}>"
 
@@ -247,6 +251,10 @@ class Table:
         """Returns a `polars.DataFrame`."""
         return to_polars(self)
 
+    def _repr_html_(self) -> str:
+        """Returns the first rows as an HTML table, for notebooks. Without pyarrow, the table has no rows."""
+        return _html(self)
+
     def __repr__(self) -> str:
         return f"<Table: {self.num_rows} rows of {', '.join(self.columns)} in {len(self._parts)} batches>"
 
@@ -262,6 +270,16 @@ def to_polars(stream: RecordBatch | Table) -> polars.DataFrame:
     """Returns a `polars.DataFrame` of any object with `__arrow_c_stream__`."""
     frame: polars.DataFrame = _library("polars").DataFrame(stream)
     return frame
+
+
+def _html(rows: RecordBatch | Table) -> str:
+    from kconsumer._common.html_table import MAX_ROWS, html_table  # imported when used
+
+    try:
+        first = rows.to_pyarrow().slice(0, MAX_ROWS).to_pylist()
+    except ImportError:
+        first = []
+    return html_table(repr(rows)[1:-1], rows.columns, (row.values() for row in first))
 
 
 def _library(name: str) -> Any:

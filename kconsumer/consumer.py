@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from kconsumer._client.blocking_client import BlockingClient
 from kconsumer._client.client_base import Timeout
 from kconsumer._client.consumer_base import ConsumerBase, Offsets, P, Partition, Time
+from kconsumer._common.foreign_methods import checked
 from kconsumer._core.decode import ConsumerRecord
 from kconsumer._core.lock import Timer
 from kconsumer._internal.deferred_signals import SIGNALS
@@ -49,36 +50,34 @@ class Consumer(ConsumerBase[K, V], BlockingClient):
 
         @overload
         def __init__(
-            self: Consumer[bytes | None, bytes | None], *topics: str, **options: Unpack[ConsumerKeywords]
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: Consumer[bytes | None, Value],
-            *topics: str,
-            value_deserializer: Deserializer[Value],
-            **options: Unpack[ConsumerKeywords],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: Consumer[Key, bytes | None],
-            *topics: str,
-            key_deserializer: Deserializer[Key],
-            **options: Unpack[ConsumerKeywords],
-        ) -> None: ...
-        @overload
-        def __init__(
             self: Consumer[Key, Value],
             *topics: str,
-            key_deserializer: Deserializer[Key] | str | None,
-            value_deserializer: Deserializer[Value] | str | None,
+            key_deserializer: Deserializer[Key] | None = ...,
+            value_deserializer: Deserializer[Value] | None = ...,
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Consumer[Any, Value],
+            *topics: str,
+            key_deserializer: str,
+            value_deserializer: Deserializer[Value] | None = ...,
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Consumer[Key, Any],
+            *topics: str,
+            key_deserializer: Deserializer[Key] | None = ...,
+            value_deserializer: str,
             **options: Unpack[ConsumerKeywords],
         ) -> None: ...
         @overload
         def __init__(
             self: Consumer[Any, Any],
             *topics: str,
-            key_deserializer: str | None = ...,
-            value_deserializer: str | None = ...,
+            key_deserializer: Deserializer[Any] | str | None,
+            value_deserializer: Deserializer[Any] | str | None,
             **options: Unpack[ConsumerKeywords],
         ) -> None: ...
         @overload
@@ -347,6 +346,7 @@ class Consumer(ConsumerBase[K, V], BlockingClient):
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
+    @checked
     def close(self, timeout: Timeout = 30.0, *, leave_group: bool | None = None) -> None:
         """Commit (with auto-commit), run on_revoke, leave the group, and close the connections.
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
+    from kconsumer._core.decode import _R as R
     from kconsumer.arrow import RecordBatch, Table
 
 
@@ -25,7 +26,7 @@ Position = tuple[int, int | None] | tuple[int, int | None, Any]
 
 
 @without(RECORDS)
-class ConsumerRecords(RunBatch[K, V]):
+class ConsumerRecords(RunBatch[K, V, "R"]):
     """Records of several partitions (Java `ConsumerRecords`). The records of one partition are in offset order.
 
     An object without records is falsy. Iteration, `records` and `by_partition` create new record objects each time,
@@ -35,9 +36,9 @@ class ConsumerRecords(RunBatch[K, V]):
 
     __slots__ = ()
 
-    EMPTY: ClassVar[ConsumerRecords]
+    EMPTY: ClassVar[ConsumerRecords[Any, Any, Any]]
 
-    def __init__(self, records: Iterable[ConsumerRecord[K, V]] = ()) -> None:
+    def __init__(self, records: Iterable[R] = ()) -> None:
         """Create a batch of these records, for example for a test of a function that takes a batch.
 
         The order of the records is kept. `next_offsets` contains the offset after the last record of each partition.
@@ -48,7 +49,7 @@ class ConsumerRecords(RunBatch[K, V]):
         self._fill(runs, positions, NONE)
 
     @classmethod
-    def empty(cls) -> ConsumerRecords:
+    def empty(cls) -> ConsumerRecords[Any, Any, Any]:
         """Returns an instance without records or next offsets."""
         return cls.EMPTY
 
@@ -56,13 +57,13 @@ class ConsumerRecords(RunBatch[K, V]):
         """Returns the partitions that have records in this batch."""
         return frozenset(run.topic_partition for run in self._runs)
 
-    def records(self, topic_partition: tuple[str, int]) -> list[ConsumerRecord[K, V]]:
+    def records(self, topic_partition: tuple[str, int]) -> list[R]:
         """Returns the records of one partition. The list may be empty."""
         return list(RecordIterator(tuple(run for run in self._runs if run.topic_partition == topic_partition)))
 
-    def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
+    def by_partition(self) -> dict[TopicPartition, list[R]]:
         """Returns the records by partition. Partitions without records are left out."""
-        grouped: dict[TopicPartition, list[ConsumerRecord[K, V]]] = {}
+        grouped: dict[TopicPartition, list[Any]] = {}
         for run in self._runs:
             grouped.setdefault(run.topic_partition, []).extend(run)
         return grouped
@@ -121,6 +122,14 @@ class ConsumerRecords(RunBatch[K, V]):
 
     def __copy__(self) -> Self:
         return self  # it never changes
+
+    def _repr_html_(self) -> str:
+        """Returns the first records as an HTML table, for notebooks."""
+        from kconsumer._common.html_table import html_table  # imported when used
+
+        columns = ("topic", "partition", "offset", "timestamp", "key", "value")
+        rows = ([getattr(record, name) for name in columns] for record in self)
+        return html_table(repr(self)[1:-1], columns, rows)
 
     def __repr__(self) -> str:
         partitions = len(self.partitions())

@@ -26,9 +26,9 @@ async def main(servers: str, group: str, topic: str) -> None:
                     print(record.partition, record.offset, record.key, amount, record.timestamp, headers)
                 await consumer.commit(batch)
         except asyncio.CancelledError:
-            committed = await consumer.committed(consumer.assignment())
-            for partition, end in sorted((await consumer.end_offsets(committed)).items()):
-                print(f"{partition}: committed {committed[partition].offset} of {end}")
+            ends = await consumer.end_offsets(consumer.assignment())
+            for partition, at in sorted((await consumer.committed(ends)).items()):
+                print(f"{partition}: committed {at and at.offset} of {ends[partition]}")
 
 
 if __name__ == "__main__":

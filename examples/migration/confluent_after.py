@@ -34,7 +34,7 @@ def main(servers: str, group: str, topic: str) -> None:
         except KeyboardInterrupt:
             ends = consumer.end_offsets(consumer.assignment())
             for partition, at in sorted(consumer.committed(ends).items()):
-                print(f"{partition}: committed {at.offset} of {ends[partition]}")
+                print(f"{partition}: committed {at and at.offset} of {ends[partition]}")
 
 
 if __name__ == "__main__":

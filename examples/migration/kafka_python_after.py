@@ -34,9 +34,9 @@ def main(servers: str, group: str, topic: str) -> None:
                     print(record.partition, record.offset, record.key, amount, record.timestamp, headers)
                 consumer.commit({partition: records[-1].offset + 1})
     except KeyboardInterrupt:
-        committed = consumer.committed(consumer.assignment())
-        for partition, end in sorted(consumer.end_offsets(committed).items()):
-            print(f"{partition}: committed {committed[partition].offset} of {end}")
+        ends = consumer.end_offsets(consumer.assignment())
+        for partition, at in sorted(consumer.committed(ends).items()):
+            print(f"{partition}: committed {at and at.offset} of {ends[partition]}")
     finally:
         consumer.close()
 

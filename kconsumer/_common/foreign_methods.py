@@ -5,16 +5,18 @@ The tables contain hints for the message of the AttributeError.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=type)
 
 _ITERATE = "poll() returns several records: iterate over them, as in `for record in records`; each has"
 _NO_ERROR = "poll() raises errors; records have none"
-_POSITIONS = "commit(records) what you have processed, with enable_auto_commit=False"
-
+_NO_POSITIONS = "a share group has neither positions nor an assignment: brokers choose the records of each member"
+_NO_QUERIES = "use the method of a Consumer, which needs no group for it"
 _CREDENTIALS = "give sasl_plain_password as file:PATH or a callable; each authentication reads it"
 
 CONSUMER: dict[str, str] = {
@@ -44,7 +46,7 @@ CONSUMER: dict[str, str] = {
     "last_stable_offset": "use end_offsets() with isolation_level='read_committed'",
     "seek_to_committed": "use committed() and seek()",
     "last_poll_timestamp": "use the metric last-poll-seconds-ago of metrics()",
-    "next": "use next(iter(consumer)), or poll(max_records=1)",
+    "next": "iterate over the consumer, or poll(max_records=1)",
 }
 
 SHARE_CONSUMER: dict[str, str] = {
@@ -52,6 +54,31 @@ SHARE_CONSUMER: dict[str, str] = {
     "commit_sync": "use commit(), which waits and returns the result of each partition",
     "set_acknowledgement_commit_callback": "use the option on_acknowledge, which is called as (offsets, error)",
     "set_sasl_credentials": _CREDENTIALS,
+    # what the consumers of other groups have
+    **{
+        name: CONSUMER[name]
+        for name in (
+            *("consume", "getone", "getmany", "next", "start", "stop", "bootstrap", "bootstrap_connected"),
+            *("last_poll_timestamp", "cluster_id"),
+        )
+    },
+    **dict.fromkeys(
+        (
+            *("assign", "unassign", "incremental_assign", "incremental_unassign", "assignment", "position"),
+            *("seek", "seek_to_beginning", "seek_to_end", "seek_to_time", "seek_to_committed", "committed"),
+            *("pause", "resume", "paused", "current_lag", "enforce_rebalance", "partition_states"),
+        ),
+        _NO_POSITIONS,
+    ),
+    **dict.fromkeys(
+        (
+            *("get_watermark_offsets", "beginning_offsets", "end_offsets", "highwater", "last_stable_offset"),
+            *("offsets_for_times", "list_topics", "topics", "partitions_for", "partitions_for_topic"),
+        ),
+        _NO_QUERIES,
+    ),
+    **dict.fromkeys(("store_offsets", "commit_offsets_async"), "use acknowledge() or the methods of a record"),
+    **dict.fromkeys(("group_metadata", "consumer_group_metadata", "memberid"), "use status().group"),
 }
 
 RECORDS: dict[str, str] = {
@@ -103,6 +130,22 @@ def check_arguments(method: Callable[..., object], names: Iterable[str]) -> None
     for name in names:
         if name in ARGUMENTS:
             raise TypeError(f"{method.__name__}() has no argument {name!r}; {ARGUMENTS[name]}")
+
+
+def checked(method: F) -> F:
+    """Decorate a method that is not guarded: it raises TypeError for an argument of another client."""
+
+    @functools.wraps(method)
+    def call(*arguments: Any, **options: Any) -> Any:
+        check_arguments(method, options)
+        return method(*arguments, **options)
+
+    @functools.wraps(method)
+    async def call_async(*arguments: Any, **options: Any) -> Any:
+        check_arguments(method, options)
+        return await method(*arguments, **options)
+
+    return cast("F", call_async if inspect.iscoroutinefunction(method) else call)
 
 
 class ForeignName:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from kconsumer._client.client_base import Timeout
 from kconsumer._client.consumer_base import ConsumerBase, Offsets, P, Partition, Time
+from kconsumer._common.foreign_methods import checked
 from kconsumer._core.decode import ConsumerRecord
 from kconsumer._core.lock import Timer
 from kconsumer.aio.awaitable_client import AwaitableClient
@@ -48,35 +49,17 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
 
         @overload
         def __init__(
-            self: AsyncConsumer[bytes | None, bytes | None], *topics: str, **options: Unpack[ConsumerKeywords]
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: AsyncConsumer[bytes | None, Value],
+            self: AsyncConsumer[Key, Value],
             *topics: str,
-            value_deserializer: AsyncDeserializer[Value],
-            **options: Unpack[ConsumerKeywords],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: AsyncConsumer[Key, bytes | None],
-            *topics: str,
-            key_deserializer: AsyncDeserializer[Key],
+            key_deserializer: AsyncDeserializer[Key] | None = ...,
+            value_deserializer: AsyncDeserializer[Value] | None = ...,
             **options: Unpack[ConsumerKeywords],
         ) -> None: ...
         @overload
         def __init__(
             self: AsyncConsumer[Key, Value],
             *topics: str,
-            key_deserializer: AsyncDeserializer[Key],
-            value_deserializer: AsyncDeserializer[Value],
-            **options: Unpack[ConsumerKeywords],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: AsyncConsumer[Key, Value],
-            *topics: str,
-            key_deserializer: Deserializer[Key],
+            key_deserializer: Deserializer[Key] | None = ...,
             value_deserializer: AsyncDeserializer[Value],
             **options: Unpack[ConsumerKeywords],
         ) -> None: ...
@@ -90,32 +73,34 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
         ) -> None: ...
         @overload
         def __init__(
-            self: AsyncConsumer[bytes | None, Value],
-            *topics: str,
-            value_deserializer: Deserializer[Value],
-            **options: Unpack[ConsumerKeywords],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: AsyncConsumer[Key, bytes | None],
-            *topics: str,
-            key_deserializer: Deserializer[Key],
-            **options: Unpack[ConsumerKeywords],
-        ) -> None: ...
-        @overload
-        def __init__(
             self: AsyncConsumer[Key, Value],
             *topics: str,
-            key_deserializer: Deserializer[Key] | str | None,
-            value_deserializer: Deserializer[Value] | str | None,
+            key_deserializer: Deserializer[Key] | None = ...,
+            value_deserializer: Deserializer[Value] | None = ...,
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncConsumer[Any, Value],
+            *topics: str,
+            key_deserializer: str,
+            value_deserializer: Deserializer[Value] | None = ...,
+            **options: Unpack[ConsumerKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncConsumer[Key, Any],
+            *topics: str,
+            key_deserializer: Deserializer[Key] | None = ...,
+            value_deserializer: str,
             **options: Unpack[ConsumerKeywords],
         ) -> None: ...
         @overload
         def __init__(
             self: AsyncConsumer[Any, Any],
             *topics: str,
-            key_deserializer: str | None = ...,
-            value_deserializer: str | None = ...,
+            key_deserializer: Deserializer[Any] | str | None,
+            value_deserializer: Deserializer[Any] | str | None,
             **options: Unpack[ConsumerKeywords],
         ) -> None: ...
         @overload
@@ -257,6 +242,7 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
+    @checked
     async def commit(
         self, offsets: Offsets[P] | ConsumerRecords | ConsumerRecord | None = None, *, timeout: Timeout = None
     ) -> None:
@@ -271,6 +257,7 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
         """
         await self._run(self._commit(offsets, timeout))
 
+    @checked
     async def committed(
         self, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -280,6 +267,7 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
         """
         return await self._run(self._committed(partitions, timeout))
 
+    @checked
     async def position(self, tp: Partition, timeout: Timeout = None) -> int:
         """Returns the offset of the next record to read (Java `position`). Looks it up if it is not known yet.
 
@@ -289,6 +277,7 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
         """
         return await self._run(self._position(tp, timeout))
 
+    @checked
     async def beginning_offsets(
         self, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, int]:
@@ -299,6 +288,7 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
         """
         return await self._run(self._beginning_offsets(partitions, timeout))
 
+    @checked
     async def end_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
         """Returns the high watermark of each partition. With read_committed, returns the last stable offset.
 
@@ -307,6 +297,7 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
         """
         return await self._run(self._end_offsets(partitions, timeout))
 
+    @checked
     async def offsets_for_times(
         self, timestamps: Mapping[P, Time], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
@@ -317,6 +308,7 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
         """
         return await self._run(self._offsets_for_times(timestamps, timeout))
 
+    @checked
     async def seek_to_time(self, time: Time, *partitions: Partition, timeout: Timeout = None) -> None:
         """Set the position to the first record at or after a time, or to the end offset if there is none.
 
@@ -333,6 +325,7 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
 
     # --- topics ----------------------------------------------------------------------------------------------------
 
+    @checked
     async def partitions_for(self, topic: str, timeout: Timeout = None) -> tuple[PartitionInfo, ...]:
         """Returns the partitions of a topic. The result is empty if the topic does not exist (Java `partitionsFor`).
 
@@ -340,6 +333,7 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
         """
         return await self._run(self._partitions_for(topic, timeout))
 
+    @checked
     async def list_topics(self, timeout: Timeout = None) -> dict[str, tuple[PartitionInfo, ...]]:
         """Returns all topics that the principal may describe, with their partitions (Java `listTopics`).
 
@@ -349,6 +343,7 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
 
     # --- ending ----------------------------------------------------------------------------------------------------
 
+    @checked
     async def close(self, timeout: Timeout = 30.0, *, leave_group: bool | None = None) -> None:
         """Commit (with auto-commit), run on_revoke, leave the group, and close the connections.
 

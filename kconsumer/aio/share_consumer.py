@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 from kconsumer._client.client_base import Timeout
+from kconsumer._common.foreign_methods import checked
 from kconsumer._core.decode import ShareRecord
 from kconsumer._core.lock import Timer
 from kconsumer.aio.awaitable_client import AwaitableClient
 from kconsumer.aio.share_engine import AsyncShareEngine
 from kconsumer.engine.environment import Environment
 from kconsumer.errors import KafkaError
-from kconsumer.records import ConsumerRecords
 from kconsumer.share.acknowledgements import AcquiredBatch
 from kconsumer.share.config import ShareConsumerConfig
-from kconsumer.share.consumer_base import POLL_S, ShareConsumerBase
-from kconsumer.types import TopicPartition
+from kconsumer.share.consumer_base import POLL_S, ShareConsumerBase, ShareRecords
+from kconsumer.types import K, TopicPartition, V
 
 if TYPE_CHECKING:
     from kconsumer.arrow import RecordBatch
-    from kconsumer.config.signature import ShareOptions
+    from kconsumer.config.signature import AsyncDeserializer, Deserializer, Key, ShareKeywords, Value
 
 
-class AsyncShareConsumer(ShareConsumerBase, AwaitableClient):
+class AsyncShareConsumer(ShareConsumerBase[K, V], AwaitableClient):
     """The `ShareConsumer` for asyncio: the same options, results and errors. Methods that wait are coroutines.
 
     It subscribes to the `topics`, if there are any. Heartbeats are sent by a thread, also while the event loop is
@@ -37,12 +37,80 @@ class AsyncShareConsumer(ShareConsumerBase, AwaitableClient):
     _engine: AsyncShareEngine
     _how_to_close = "use `async with AsyncShareConsumer(…)` or await close()"
 
+    if TYPE_CHECKING:  # the last one is for `**options` of a dict, whose keys and types checkers do not know
+
+        @overload
+        def __init__(
+            self: AsyncShareConsumer[Key, Value],
+            *topics: str,
+            key_deserializer: AsyncDeserializer[Key] | None = ...,
+            value_deserializer: AsyncDeserializer[Value] | None = ...,
+            **options: Unpack[ShareKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncShareConsumer[Key, Value],
+            *topics: str,
+            key_deserializer: Deserializer[Key] | None = ...,
+            value_deserializer: AsyncDeserializer[Value],
+            **options: Unpack[ShareKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncShareConsumer[Key, Value],
+            *topics: str,
+            key_deserializer: AsyncDeserializer[Key],
+            value_deserializer: Deserializer[Value],
+            **options: Unpack[ShareKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncShareConsumer[Key, Value],
+            *topics: str,
+            key_deserializer: Deserializer[Key] | None = ...,
+            value_deserializer: Deserializer[Value] | None = ...,
+            **options: Unpack[ShareKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncShareConsumer[Any, Value],
+            *topics: str,
+            key_deserializer: str,
+            value_deserializer: Deserializer[Value] | None = ...,
+            **options: Unpack[ShareKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncShareConsumer[Key, Any],
+            *topics: str,
+            key_deserializer: Deserializer[Key] | None = ...,
+            value_deserializer: str,
+            **options: Unpack[ShareKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncShareConsumer[Any, Any],
+            *topics: str,
+            key_deserializer: Deserializer[Any] | str | None,
+            value_deserializer: Deserializer[Any] | str | None,
+            **options: Unpack[ShareKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncShareConsumer[Any, Any],
+            *topics: str,
+            bootstrap_servers: Any,
+            group_id: Any,
+            _in_a_dict: Any,
+            **options: Any,
+        ) -> None: ...
+
     def __init__(
         self,
         *topics: str,
         bootstrap_servers: str | Sequence[str],
         group_id: str,
-        **options: Unpack[ShareOptions],
+        **options: Any,
     ) -> None:
         self._set_up(ShareConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options), topics)
 
@@ -57,7 +125,7 @@ class AsyncShareConsumer(ShareConsumerBase, AwaitableClient):
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    async def poll(self, timeout: Timeout = POLL_S) -> ConsumerRecords:
+    async def poll(self, timeout: Timeout = POLL_S) -> ShareRecords[K, V]:
         """Returns records that were acquired for this consumer, about `max_poll_records` of them (Java `poll`).
 
         Waits up to `timeout` for the first ones; the result is empty (and falsy) after that. The records are
@@ -74,7 +142,9 @@ class AsyncShareConsumer(ShareConsumerBase, AwaitableClient):
         self._engine.unreturned = None  # as in ShareConsumer.poll
         return records
 
-    async def _poll(self, timeout: Timeout, taken: list[AcquiredBatch], *, deserialize: bool = True) -> ConsumerRecords:
+    async def _poll(
+        self, timeout: Timeout, taken: list[AcquiredBatch], *, deserialize: bool = True
+    ) -> ShareRecords[K, V]:
         self._check_poll()
         self._polling = True
         try:
@@ -103,14 +173,14 @@ class AsyncShareConsumer(ShareConsumerBase, AwaitableClient):
         self._engine.unreturned = None  # as in ShareConsumer.poll
         return batch
 
-    async def __aiter__(self) -> AsyncIterator[ShareRecord]:
+    async def __aiter__(self) -> AsyncIterator[ShareRecord[K, V]]:
         """Yield records one by one, without end. With `consumer_timeout_ms`, ends if no record arrives for this time.
 
         A loop that stops early has received only the records that it reached. The others are released.
         """
         while await self._next_batch():
             for record in self._iteration:
-                yield cast("ShareRecord", record)
+                yield cast("ShareRecord[K, V]", record)
 
     async def _next_batch(self) -> bool:
         """Poll until there are records. Returns False if none arrived for `consumer_timeout_ms`."""
@@ -126,6 +196,7 @@ class AsyncShareConsumer(ShareConsumerBase, AwaitableClient):
 
     # --- acknowledging -----------------------------------------------------------------------------------------------
 
+    @checked
     async def commit(self, timeout: Timeout = None) -> dict[TopicPartition, KafkaError | None]:
         """Send all acknowledgements, and wait for the results (Java `commitSync`).
 
@@ -148,6 +219,7 @@ class AsyncShareConsumer(ShareConsumerBase, AwaitableClient):
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
+    @checked
     async def close(self, timeout: Timeout = 30.0) -> None:
         """Send all acknowledgements, end the share sessions, leave the group, and close the connections.
 

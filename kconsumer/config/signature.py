@@ -14,8 +14,8 @@ from kconsumer.types import IsolationLevel, OffsetReset
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    Key = TypeVar("Key", default=Any)  # the types that deserializers return
-    Value = TypeVar("Value", default=Any)
+    Key = TypeVar("Key", default=bytes | None)  # the types that deserializers return
+    Value = TypeVar("Value", default=bytes | None)
 else:
     from typing import TypeVar
 
@@ -325,8 +325,11 @@ class ShareConsumerOptions(OnlyShareConsumer, DeserializerOptions, total=False):
     group_id: str
 
 
-class ShareOptions(OnlyShareConsumer, DeserializerOptions, total=False):
-    """The keyword arguments of `ShareConsumer`, except `bootstrap_servers` and `group_id`."""
+class ShareKeywords(OnlyShareConsumer, total=False):
+    """The keyword arguments of `ShareConsumer`, except the deserializers."""
+
+    bootstrap_servers: Required[str | Sequence[str]]
+    group_id: Required[str]
 
 
 class MockOptions(OnlyConsumer, DeserializerOptions, total=False):

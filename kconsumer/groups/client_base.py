@@ -42,7 +42,7 @@ TYPES = ("classic", "consumer", "share", "streams")
 CLOSE_MS = 5_000.0
 
 Servers = str | Sequence[str]
-NewOffsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+NewOffsets = Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[tuple[str, int], int | OffsetAndMetadata]
 TopicOrPartition = str | TopicPartition | tuple[str, int]
 Configs = Mapping[str, str | int | float | bool | None]
 
@@ -75,6 +75,10 @@ class GroupClientBase(ABC):
         self._queries = GroupQueries(self._engine)
         self._clock = self._engine.components.clock
         self._guard = self._create_guard()
+
+    def __repr__(self) -> str:
+        servers = ",".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        return f"<GroupClient {self._config.client_id!r} of {servers}>"
 
     @abstractmethod
     def _create_engine(self, config: ConsumerConfig) -> Engine:

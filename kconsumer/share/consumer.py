@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 from kconsumer._client.blocking_client import BlockingClient
 from kconsumer._client.client_base import Timeout
+from kconsumer._common.foreign_methods import checked
 from kconsumer._core.decode import ShareRecord
 from kconsumer._core.lock import Timer
 from kconsumer._internal.deferred_signals import SIGNALS
@@ -17,16 +18,16 @@ from kconsumer.listener import is_coroutine_function
 from kconsumer.records import ConsumerRecords
 from kconsumer.share.acknowledgements import AcquiredBatch
 from kconsumer.share.config import ShareConsumerConfig
-from kconsumer.share.consumer_base import POLL_S, ShareConsumerBase
+from kconsumer.share.consumer_base import POLL_S, ShareConsumerBase, ShareRecords
 from kconsumer.share.engine import ShareEngine
-from kconsumer.types import TopicPartition
+from kconsumer.types import K, TopicPartition, V
 
 if TYPE_CHECKING:
     from kconsumer.arrow import RecordBatch
-    from kconsumer.config.signature import ShareOptions
+    from kconsumer.config.signature import Deserializer, Key, ShareKeywords, Value
 
 
-class ShareConsumer(ShareConsumerBase, BlockingClient):
+class ShareConsumer(ShareConsumerBase[K, V], BlockingClient):
     """A member of a share group, with the semantics of Java's `KafkaShareConsumer` of Kafka 4.4.
 
     The members of a share group share the records of a topic, and not its partitions: there can be more members than
@@ -43,12 +44,56 @@ class ShareConsumer(ShareConsumerBase, BlockingClient):
 
     _how_to_close = "use `with ShareConsumer(…)` or close()"
 
+    if TYPE_CHECKING:  # the last one is for `**options` of a dict, whose keys and types checkers do not know
+
+        @overload
+        def __init__(
+            self: ShareConsumer[Key, Value],
+            *topics: str,
+            key_deserializer: Deserializer[Key] | None = ...,
+            value_deserializer: Deserializer[Value] | None = ...,
+            **options: Unpack[ShareKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ShareConsumer[Any, Value],
+            *topics: str,
+            key_deserializer: str,
+            value_deserializer: Deserializer[Value] | None = ...,
+            **options: Unpack[ShareKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ShareConsumer[Key, Any],
+            *topics: str,
+            key_deserializer: Deserializer[Key] | None = ...,
+            value_deserializer: str,
+            **options: Unpack[ShareKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ShareConsumer[Any, Any],
+            *topics: str,
+            key_deserializer: Deserializer[Any] | str | None,
+            value_deserializer: Deserializer[Any] | str | None,
+            **options: Unpack[ShareKeywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ShareConsumer[Any, Any],
+            *topics: str,
+            bootstrap_servers: Any,
+            group_id: Any,
+            _in_a_dict: Any,
+            **options: Any,
+        ) -> None: ...
+
     def __init__(
         self,
         *topics: str,
         bootstrap_servers: str | Sequence[str],
         group_id: str,
-        **options: Unpack[ShareOptions],
+        **options: Any,
     ) -> None:
         self._set_up(ShareConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options), topics)
 
@@ -71,7 +116,7 @@ class ShareConsumer(ShareConsumerBase, BlockingClient):
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout: Timeout = POLL_S) -> ConsumerRecords:
+    def poll(self, timeout: Timeout = POLL_S) -> ShareRecords[K, V]:
         """Returns records that were acquired for this consumer, about `max_poll_records` of them (Java `poll`).
 
         Waits up to `timeout` for the first ones; the result is empty (and falsy) after that. The records are
@@ -93,7 +138,7 @@ class ShareConsumer(ShareConsumerBase, BlockingClient):
         return records
 
     @guarded
-    def _poll(self, timeout: Timeout, taken: list[AcquiredBatch], *, deserialize: bool = True) -> ConsumerRecords:
+    def _poll(self, timeout: Timeout, taken: list[AcquiredBatch], *, deserialize: bool = True) -> ShareRecords[K, V]:
         return self._engine.run(self._poll_steps(timeout, taken, deserialize=deserialize))
 
     def poll_arrow(self, timeout: Timeout = POLL_S, columns: Iterable[str] | None = None) -> RecordBatch:
@@ -118,13 +163,13 @@ class ShareConsumer(ShareConsumerBase, BlockingClient):
         engine.unreturned = None  # as in `poll`
         return batch
 
-    def __iter__(self) -> Iterator[ShareRecord]:
+    def __iter__(self) -> Iterator[ShareRecord[K, V]]:
         """Yield records one by one, without end. With `consumer_timeout_ms`, ends if no record arrives for this time.
 
         A loop that stops early has received only the records that it reached. The others are released.
         """
         while self._next_batch():
-            yield from cast("Iterator[ShareRecord]", iter(self._iteration))
+            yield from cast("Iterator[ShareRecord[K, V]]", iter(self._iteration))
 
     def _next_batch(self) -> bool:
         """Poll until there are records. Returns False if none arrived for `consumer_timeout_ms`."""
@@ -170,6 +215,7 @@ class ShareConsumer(ShareConsumerBase, BlockingClient):
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
+    @checked
     def close(self, timeout: Timeout = 30.0) -> None:
         """Send all acknowledgements, end the share sessions, leave the group, and close the connections.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 
 from kconsumer._client.client_base import ClientBase, Timeout, topic_names
 from kconsumer._client.offset_arguments import record_offset, topic_partition
@@ -20,7 +20,7 @@ from kconsumer.errors import KafkaError, StateError
 from kconsumer.records import ConsumerRecords
 from kconsumer.share.config import ShareConsumerConfig
 from kconsumer.share.types import AcknowledgeType
-from kconsumer.types import MetricValues, TopicPartition
+from kconsumer.types import K, MetricValues, TopicPartition, V
 
 if TYPE_CHECKING:
     from kconsumer._internal.status import ConsumerStatus
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from kconsumer.share.engine import ShareEngine
 
 POLL_S = 1.0
+ShareRecords: TypeAlias = "ConsumerRecords[K, V, ShareRecord[K, V]]"  # what a poll returns
 
 
 @without(SHARE_CONSUMER)
-class ShareConsumerBase(ClientBase):
+class ShareConsumerBase(ClientBase, Generic[K, V]):
     """The part of a share consumer that does not depend on how its methods wait."""
 
     _engine: ShareEngine
@@ -155,7 +156,7 @@ class ShareConsumerBase(ClientBase):
 
     def _poll_steps(
         self, timeout: Timeout, taken: list[AcquiredBatch], *, deserialize: bool = True
-    ) -> Operation[ConsumerRecords]:
+    ) -> Operation[ShareRecords[K, V]]:
         timer = self._timer(timeout)
         return (yield from self._engine.poll(timer, self._take_unreached, taken, deserialize=deserialize))
 
@@ -195,7 +196,7 @@ class ShareConsumerBase(ClientBase):
         return f"<{self._name()} {parts.member.state.value}{waits}>"
 
 
-def _acknowledger(consumer: ShareConsumerBase) -> Acknowledger:
+def _acknowledger(consumer: ShareConsumerBase[Any, Any]) -> Acknowledger:
     """Returns the function that methods of records call. It keeps only a weak reference to the consumer.
 
     With a strong reference, a consumer that the user forgets to close would stay alive as long as one of its records.

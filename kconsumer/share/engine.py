@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.decode import ConsumerRecord, ShareRecord, run_of
@@ -130,7 +130,7 @@ class ShareEngine(ClientEngine):
 
     def poll(
         self, timer: Timer, unreached: Unreached, taken: list[AcquiredBatch], *, deserialize: bool = True
-    ) -> Operation[ConsumerRecords]:
+    ) -> Operation[ConsumerRecords[Any, Any, Any]]:
         """Returns acquired records. Waits until there are some, or until the timer has expired.
 
         Acknowledges the records of the last poll first: those that a `for` loop has not reached are released, and in

@@ -6,7 +6,7 @@ A test adds records, assigns partitions and injects errors. All other methods ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, SupportsIndex, Unpack
+from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack, overload
 
 from kconsumer._client.consumer_base import P, Partition
 from kconsumer._client.offset_arguments import seek_target, topic_partition
@@ -43,12 +43,22 @@ class MockConsumer(Consumer[K, V]):
 
     _engine: MockEngine
 
+    @overload
+    def __init__(
+        self,
+        *topics: str,
+        bootstrap_servers: str | Sequence[str] = ...,
+        group_id: str | None = ...,
+        **options: Unpack[MockOptions],
+    ) -> None: ...
+    @overload  # for `**options` of a dict, as in Consumer
+    def __init__(self, *topics: str, _in_a_dict: Any, **options: Any) -> None: ...
     def __init__(
         self,
         *topics: str,
         bootstrap_servers: str | Sequence[str] = "mock:9092",
         group_id: str | None = None,
-        **options: Unpack[MockOptions],
+        **options: Any,
     ) -> None:
         self._set_up(ConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options), topics)
 

@@ -235,7 +235,7 @@ def configure_wrongly() -> None:
     Consumer(group_id="g")  # type: ignore[call-overload]  # no brokers
     Consumer(bootstrap_servers="a:9092", group_protocol="consmer")  # type: ignore[call-overload]  # misspelt
     Consumer(bootstrap_servers="a:9092", share_acquire_mode="record_limit")  # type: ignore[call-overload]
-    ShareConsumer(bootstrap_servers="a:9092", group_id="g", assignors=[])  # type: ignore[call-arg]
+    ShareConsumer(bootstrap_servers="a:9092", group_id="g", assignors=[])  # type: ignore[call-overload]
     collected: dict[str, Any] = {"max_poll_records": 10}
     Consumer(bootstrap_servers="a:9092", **collected)  # right: what is not known before running is checked then
 
@@ -320,9 +320,9 @@ def without_brokers() -> None:
         consumer.raise_next(WakeupError("wakeup() was called"))
         assert_type(count(consumer), int)
         assert_type(consumer.committed_offsets(), dict[TopicPartition, OffsetAndMetadata])
-        MockConsumer(auto_offset_rest="earliest")  # type: ignore[call-arg]  # misspelt
+        MockConsumer(auto_offset_rest="earliest")  # type: ignore[call-overload]  # misspelt
     assert_type(ConsumerRecords([ConsumerRecord("orders", 0, 7)]).count, int)
-    ConsumerRecords([b"value"])  # type: ignore[list-item]  # not a record
+    ConsumerRecords([b"value"])  # type: ignore[type-var]  # not a record
 
 
 def without_a_group() -> None:
@@ -392,16 +392,21 @@ def work_on_shares() -> None:
         "jobs", bootstrap_servers="a:9092", group_id="g", share_acknowledgement_mode="explicit"
     ) as queue:
         for record in queue.poll(1.0):
-            assert_type(record, ConsumerRecord)
+            assert_type(record, ShareRecord[bytes | None, bytes | None])
             queue.acknowledge(record, AcknowledgeType.REJECT)
         assert_type(queue.commit(timeout=5.0), dict[TopicPartition, KafkaError | None])
         queue.commit_async()
         assert_type(queue.acquisition_lock_timeout_ms(), int | None)
         for received in queue:
-            assert_type(received, ShareRecord)
+            assert_type(received, ShareRecord[bytes | None, bytes | None])
             assert_type(received.delivery_count, int)
             received.ack()
         queue.unsubscribe()
+    typed = ShareConsumer("jobs", bootstrap_servers="a:9092", group_id="g", value_deserializer=Order)
+    assert_type([record.value for record in typed.poll()], list[Order])
+    assert_type(next(iter(typed)), ShareRecord[bytes | None, Order])
+    options = {"bootstrap_servers": "a:9092", "group_id": "g", "share_acknowledgement_mode": "explicit"}
+    ShareConsumer("jobs", **options)
     with ShareConsumer.from_config({"bootstrap.servers": "a:9092", "group.id": "g"}, "jobs") as other:
         assert_type(other.poll_arrow(columns=["value"]), RecordBatch)
         assert_type(other.subscription(), frozenset[str])

@@ -81,15 +81,15 @@ async def work_on_shares() -> None:
         share_acknowledgement_mode="explicit",
         on_acknowledge=acknowledged,
     ) as queue:
-        assert_type(queue, AsyncShareConsumer)
+        assert_type(queue, AsyncShareConsumer[bytes | None, bytes | None])
         for record in await queue.poll(timedelta(seconds=1)):
-            assert_type(record, ConsumerRecord)
+            assert_type(record, ShareRecord[bytes | None, bytes | None])
             queue.acknowledge(record, AcknowledgeType.REJECT)
         assert_type(await queue.commit(timeout=5.0), dict[TopicPartition, KafkaError | None])
         queue.commit_async()
         assert_type(queue.acquisition_lock_timeout_ms(), int | None)
         async for received in queue:
-            assert_type(received, ShareRecord)
+            assert_type(received, ShareRecord[bytes | None, bytes | None])
             received.release()
         await queue.unsubscribe()
         assert_type(await queue.poll_arrow(columns=["value"]), RecordBatch)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ import pytest
 from kconsumer import Consumer, ConsumerRecords, ShareConsumer, TopicPartition
 from kconsumer._common.foreign_methods import CONSUMER, MODULE, RECORDS, SHARE_CONSUMER
 from kconsumer._core.decode import ShareRecord
+from kconsumer.aio import AsyncConsumer, AsyncShareConsumer
 from kconsumer.decode import decode_batches
 from kconsumer.testing import MockConsumer
 from kconsumer.testing.batches import build_batch
@@ -47,20 +50,18 @@ def test_methods_of_other_share_consumers(name: str) -> None:
             getattr(consumer, name)
 
 
-@pytest.mark.parametrize("client", ["confluent-kafka", "confluent-kafka share", "kafka-python", "aiokafka"])
-def test_every_method_of_the_installed_clients_has_a_counterpart_or_a_hint(client: str) -> None:
+@pytest.mark.parametrize("ours", [Consumer, AsyncConsumer, ShareConsumer, AsyncShareConsumer])
+def test_every_method_of_the_installed_clients_has_a_counterpart_or_a_hint(ours: type) -> None:
     """Each public method of another client exists here, or raises an AttributeError that names its replacement."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
+        from confluent_kafka.aio import AIOConsumer
         from kafka import KafkaConsumer
-    theirs: dict[str, type] = {
-        "confluent-kafka": confluent_kafka.Consumer,
-        "confluent-kafka share": confluent_kafka.ShareConsumer,
-        "kafka-python": KafkaConsumer,
-        "aiokafka": aiokafka.AIOKafkaConsumer,
-    }
-    ours, hints = (ShareConsumer, SHARE_CONSUMER) if "share" in client else (Consumer, CONSUMER)
-    methods = {name for name in dir(theirs[client]) if not name.startswith("_") and name.islower()}
+    share = ours in (ShareConsumer, AsyncShareConsumer)
+    theirs: list[type] = [confluent_kafka.Consumer, AIOConsumer, KafkaConsumer, aiokafka.AIOKafkaConsumer]
+    theirs += [Consumer, confluent_kafka.ShareConsumer] if share else []
+    methods = {name for client in theirs for name in dir(client) if not name.startswith("_") and name.islower()}
+    hints = SHARE_CONSUMER if share else CONSUMER
     assert set() == {name for name in methods if not hasattr(ours, name)} - hints.keys()
 
 
@@ -156,6 +157,7 @@ def test_pattern_as_text(consumer: Consumer) -> None:
         (lambda c: c.commit(asynchronous=False), r"commit_async\(\) does not"),
         (lambda c: c.subscribe(pattern="x.*"), r"subscribe\(re\.compile"),
         (lambda c: c.position(("t", 0), timeout_ms=5), "timeouts are in seconds"),
+        (lambda c: c.close(autocommit=False), r"close\(\) commits if enable_auto_commit is set"),
         (lambda c: TopicPartition("t", 0, 5), r"no offset: write seek\(tp, offset\)"),
         (lambda c: copy.copy(c), "cannot be pickled or copied; make one in each process"),
         (lambda c: Consumer(**{"bootstrap.servers": "a:1"}), r"write Consumer\.from_config"),
@@ -165,6 +167,20 @@ def test_arguments_of_other_clients(consumer: Consumer, call: Callable[[Any], An
     """An argument that another client has raises a TypeError that says what to write."""
     with pytest.raises(TypeError, match=message):
         call(consumer)
+
+
+def test_arguments_of_other_clients_for_asyncio() -> None:
+    """Coroutines of AsyncConsumer raise the same errors, and remain coroutine functions."""
+
+    async def call(method: str, **arguments: object) -> None:
+        async with AsyncConsumer(bootstrap_servers="127.0.0.1:1", group_id="g") as consumer:
+            assert inspect.iscoroutinefunction(getattr(consumer, method))
+            await getattr(consumer, method)(**arguments)
+
+    with pytest.raises(TypeError, match=r"commit\(\) has no argument 'message'; pass records"):
+        asyncio.run(call("commit", message=1))
+    with pytest.raises(TypeError, match="timeouts are in seconds"):
+        asyncio.run(call("list_topics", timeout_ms=5))
 
 
 def test_records_are_not_committed_by_a_share_consumer() -> None:
