@@ -40,6 +40,9 @@ class BoundedMetrics(MetricsReporter):
         self._dropped: set[MetricName] = set()
         self._begun = self._closed = False
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self._metrics)} metrics, {len(self._dropped)} beyond the limits>"
+
     def init(self, metrics: Sequence[Metric]) -> None:
         """Begin with the metrics of a new consumer."""
         if self._begun:

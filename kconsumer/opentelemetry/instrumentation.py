@@ -79,6 +79,10 @@ class Instrumentation:
         self._clock = Clock()
         self._originals: list[tuple[type, str, Any]] = []
 
+    def __repr__(self) -> str:
+        state = "active" if self._originals else "not active"
+        return f"<Instrumentation {state}, continue_trace={self._continue_trace}, keys={self._keys}>"
+
     # --- polls -------------------------------------------------------------------------------------------------
 
     def instrument(self) -> None:

@@ -32,6 +32,9 @@ class DeadLetters:
         self.group_id = ""  # set by the run
         self.asynchronous = self.producer.asynchronous
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._topic!r} by {type(self.producer).__name__}>"
+
     def prepare(self, consumer: Any, retry: Retry, clock: Clock) -> None:
         """Note the group of the consumer whose records may fail."""
         self.group_id = consumer._config.group_id or ""

@@ -58,6 +58,9 @@ class ProcessorBase:
         """Returns what the run uses of the operating system. A test in virtual time returns another one."""
         return Concurrency()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._state.consumer!r}{' (started)' * self._started}>"
+
     def stop(self) -> None:
         """End the run: start no more records, wait for handlers, and commit. Returns at once.
 

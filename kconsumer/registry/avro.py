@@ -34,6 +34,9 @@ class AvroDeserializer:
         self._from_dict = from_dict
         self._reads: dict[SchemaId, Read] = {}
 
+    def __repr__(self) -> str:
+        return f"<AvroDeserializer of {self._schemas!r}{', with a schema' * (self._reader is not None)}>"
+
     def __call__(self, data: bytes, context: Any) -> object:
         """Returns the object. `context` is the `SerializationContext` of `kconsumer.deserializers`."""
         key, body = split(data, context.headers, context.field)

@@ -30,7 +30,14 @@ PLACE = ("topic", "partition", "offset")
 HEADERS_COLUMN = "headers"
 
 
-class AvroColumns:
+class _Columns:
+    _shown: str
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._shown[:200]}>"
+
+
+class AvroColumns(_Columns):
     """Decodes Avro values to a column of the type of one schema.
 
     `registry` is a `SchemaRegistryClient` of confluent-kafka, a dict with its options, or the address of a registry.
@@ -50,13 +57,14 @@ class AvroColumns:
         schemas = Schemas.of(registry)
         given = schemas.latest(subject) if subject is not None else schema
         self._decoder = AvroDecoder(schemas.avro_schema(given), schemas.avro)
+        self._shown = repr(self._decoder.type)
 
     def decode(self, values: pyarrow.Array) -> Decoded:
         """Decode values into a column. Raises the errors of the registry's client."""
         return self._decoder.decode(values)
 
 
-class JsonColumns:
+class JsonColumns(_Columns):
     """Decodes JSON values to a column of one type. Skips the id of the schema, which JSON does not need.
 
     `fields` lists the fields in the notation of Spark, such as `id long, tags array<string>`. Other fields are left
@@ -68,13 +76,14 @@ class JsonColumns:
     def __init__(self, fields: str) -> None:
         required("pyarrow", "JsonColumns")
         self._decoder = ConfluentDecoder(JsonDecoder(parse_type(fields)))
+        self._shown = fields
 
     def decode(self, values: pyarrow.Array) -> Decoded:
         """Decode values into a column."""
         return self._decoder.decode(values)
 
 
-class ProtobufColumns:
+class ProtobufColumns(_Columns):
     """Decodes Protocol Buffers messages to a column with the fields of a generated class.
 
     Skips the id of the schema, which Protocol Buffers do not need.
@@ -90,6 +99,7 @@ class ProtobufColumns:
             raise ConfigError(
                 f"message_type must be a class of messages that protoc has generated, not {message_type!r}"
             )
+        self._shown = descriptor.full_name
         self._decoder = ConfluentDecoder(ProtobufDecoder(file_set(descriptor.file), descriptor.full_name, True))
 
     def decode(self, values: pyarrow.Array) -> Decoded:

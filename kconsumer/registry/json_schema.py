@@ -32,6 +32,9 @@ class JsonSchemaDeserializer:
         self._validators = JsonValidators(self._schemas) if validate else None
         self._from_dict = from_dict
 
+    def __repr__(self) -> str:
+        return f"<JsonSchemaDeserializer of {self._schemas!r}, validate={self._validators is not None}>"
+
     def __call__(self, data: bytes, context: Any) -> object:
         """Returns the object. `context` is the `SerializationContext` of `kconsumer.deserializers`."""
         key, body = split(data, context.headers, context.field)

@@ -36,6 +36,9 @@ class ProtobufDeserializer:
         self._classes = None if message_type is not None else ProtobufClasses(Schemas.of(registry))
         self._message_type = message_type
 
+    def __repr__(self) -> str:
+        return f"<ProtobufDeserializer of {getattr(self._message_type, '__name__', 'classes made of schemas')}>"
+
     def __call__(self, data: bytes, context: Any) -> object:
         """Returns the message. `context` is the `SerializationContext` of `kconsumer.deserializers`."""
         key, framed = split(data, context.headers, context.field)

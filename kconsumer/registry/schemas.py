@@ -47,6 +47,9 @@ class Schemas:
         self._unknown: dict[object, tuple[float, str]] = {}  # until when it is not requested again, and why
         self._avro: dict[SchemaId, AvroSchema] = {}
 
+    def __repr__(self) -> str:
+        return f"<Schemas: {len(self._loaded)} loaded by {type(self.client).__name__}>"
+
     @classmethod
     def of(cls, registry: Any) -> Schemas:
         """Returns `registry` itself if it is a `Schemas`, otherwise that of the process for an address or options."""

@@ -77,6 +77,10 @@ class FakeCluster(FaultMethods, SecurityMethods):
         self._producer = RecordProducer(self._cluster, self._server)
         self._transactions = 0
 
+    def __repr__(self) -> str:
+        state = self.bootstrap_servers if self._server.started else "not running"
+        return f"<FakeCluster of {len(self._cluster.brokers)} brokers: {state}>"
+
     def __enter__(self) -> Self:
         self._server.start()
         return self
