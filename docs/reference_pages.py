@@ -69,6 +69,7 @@ ADVICE = {
     "BatchTooLargeError": "Increase `decompressed_batch_max_bytes`, or `seek` to `next_offset` to skip the batch.",
     "RecordDeserializationError": "Store `key`, `value` and `headers` as a dead letter, then "
     "`seek(topic_partition, offset + 1)`.",
+    "RecordFilterError": "Correct the filter. `seek(topic_partition, offset + 1)` skips the record.",
     "InvalidOffsetError": "Catch it for both of its kinds. `seek` the partitions, or set `auto_offset_reset`.",
     "NoOffsetForPartitionError": "`seek` the partitions, commit an offset for the group, or set `auto_offset_reset` to "
     "`earliest` or `latest`.",
@@ -249,6 +250,7 @@ def _later_metrics() -> list[MetricName]:
     ConnectionMetrics(metrics)._new_node("1")
     subscription.assign([tp])
     fetching = FetchMetrics(metrics, subscription)
+    fetching.publish_filtered()
     fetching.update_assignment()
     fetching.add_partitions([tp])
     fetching._new_topic(tp.topic)

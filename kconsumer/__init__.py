@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kconsumer._internal.status import ConnectionStatus, ConsumerStatus, GroupStatus
     from kconsumer.aio.consumer import AsyncConsumer
     from kconsumer.config.signature import ConsumerOptions, ShareConsumerOptions
+    from kconsumer.filters import HeaderFilter, KeyFilter, RawRecord
     from kconsumer.ranges import RangeClient, read_range, read_topic
     from kconsumer.share.consumer import ShareConsumer
     from kconsumer.share.types import AcknowledgeType
@@ -52,6 +53,7 @@ PUBLIC_MODULES = (
     "cluster",
     "deserializers",
     "errors",
+    "filters",
     "groups",
     "opentelemetry",
     "parallel",
@@ -78,7 +80,9 @@ __all__ = [
     "ConsumerStatus",
     "GroupMetadata",
     "GroupStatus",
+    "HeaderFilter",
     "IsolationLevel",
+    "KeyFilter",
     "Metric",
     "MetricName",
     "MetricsReporter",
@@ -88,6 +92,7 @@ __all__ = [
     "PartitionInfo",
     "PartitionStatus",
     "RangeClient",
+    "RawRecord",
     "RebalanceListener",
     "RebalanceProtocol",
     "ShareConsumer",
@@ -116,7 +121,10 @@ LAZY = {
     "ConsumerOptions": "config.signature",
     "ConsumerStatus": "_internal.status",
     "GroupStatus": "_internal.status",
+    "HeaderFilter": "filters",
+    "KeyFilter": "filters",
     "RangeClient": "ranges",
+    "RawRecord": "filters",
     "ShareConsumer": "share.consumer",
     "ShareConsumerOptions": "config.signature",
     "ShareRecord": "_core.decode",

@@ -161,6 +161,10 @@ def _rebuild(cls: type[KafkaError], args: tuple[Any, ...], state: dict[str, Any]
     return error
 
 
+class RecordFilterError(RecordDeserializationError):
+    """The callable of `record_filter` failed. No record is lost; `seek(tp, offset + 1)` skips this one."""
+
+
 class InvalidOffsetError(KafkaError):
     """Some partitions have no usable position. `partitions` contains them."""
 

@@ -62,6 +62,7 @@ CLEAN = [
     "kconsumer/_common/error_tables.py",
     "kconsumer/errors.py",
     "kconsumer/fetching",
+    "kconsumer/filters.py",
     "kconsumer/groups",
     "kconsumer/listener.py",
     "kconsumer/_internal/managers.py",

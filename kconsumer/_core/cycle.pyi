@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar, final
 
 from typing_extensions import disjoint_base
 
-from kconsumer._core.decode import PartitionFetch, RecordRun
+from kconsumer._core.decode import ConsumerRecord, PartitionFetch, RecordRun, RecordTest
 from kconsumer._core.lock import ClientState, Clock, EngineLock, ManagerTime, Timer
 from kconsumer._core.metrics import FetchEvents
 from kconsumer._core.wire import Frame
@@ -371,6 +371,14 @@ class RecordTaker(Generic[_R]):
     @property
     def _auto_store(self) -> bool: ...
     @property
+    def _selects(self) -> bool: ...
+    @property
+    def _test(self) -> RecordTest | None: ...
+    @property
+    def _filter(self) -> Callable[[ConsumerRecord], object] | None: ...
+    @property
+    def _unlocks(self) -> bool: ...
+    @property
     def deferred(self) -> bool: ...
     def __init__(
         self,
@@ -383,7 +391,9 @@ class RecordTaker(Generic[_R]):
         deserializes: bool,
         deferred: bool,
         auto_store: bool = True,
+        record_filter: RecordTest | Callable[[ConsumerRecord], object] | None = None,
     ) -> None: ...
+    def passed(self) -> _R: ...
     def collect(self, max_records: int, max_bytes: int | None = None) -> _R: ...
     def _record(self, runs: list[RecordRun], moved_to: dict[TopicPartition, Any]) -> None: ...
 

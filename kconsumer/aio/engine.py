@@ -36,6 +36,7 @@ class AsyncEngine(Engine, AsyncClientEngine):
 
     def __init__(self, config: ConsumerConfig, environment: Environment, assignors: Collection[Assignor]) -> None:
         self._error: RecordDeserializationError | None = None  # the next poll raises it
+        self._error_at = -1  # the position of the partition then: its record, or before dropped or missing ones
         self._deserializers = AsyncDeserializers.of(config)
         deferred = self._deserializers is not None
         super().__init__(config, environment, assignors, AsyncDriver, AsyncCallbacks, deferred=deferred)
@@ -85,6 +86,7 @@ class AsyncEngine(Engine, AsyncClientEngine):
             self._error = await self._deserializers.deserialize(run, self.turn)
             self.driver.check_poll()
             if self._error is not None:
+                self._error_at = run.next_offset
                 return index, run
         return len(runs), None
 
@@ -104,7 +106,7 @@ class AsyncEngine(Engine, AsyncClientEngine):
             state = self.components.assignment.find(error.topic_partition)
             if state is None or state.position is None or not state.fetchable:
                 return
-            raised = state.position.offset == error.offset
+            raised = state.position.offset == self._error_at
         if raised:
             raise error
 

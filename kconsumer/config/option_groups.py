@@ -6,7 +6,7 @@ A manager receives only its group and not the whole configuration. The fields ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 
@@ -103,6 +103,7 @@ class FetchLimits(OptionGroup):
 class FetchConfig(OptionGroup):
     """Other options of Fetch requests, their responses and the collector (Java `FetchConfig`)."""
 
+    record_filter: Callable[..., object] | None
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     metadata_max_age_ms: int  # also how long a preferred read replica is used

@@ -131,6 +131,12 @@ class _Table:
         "Turns a value's bytes into an object; None: bytes. Deserializers of confluent-kafka work, too (Avro, …)."
     )
 
+    record_filter: Callable[..., object] | None = _option(
+        kinds.CALLABLE, None,
+        "Drops records before deserializers: HeaderFilter, KeyFilter, or a callable (record) -> bool.",
+        own=True
+    )
+
     # --- fetching ---
     fetch_min_bytes: int = _option(
         kinds.int32(), 1, "A broker responds when it has this many bytes, or after fetch_max_wait_ms."

@@ -53,6 +53,8 @@ class CommonOptions(TypedDict, total=False):
     """Let brokers create topics that do not exist (if they are configured to)."""
     client_rack: str
     """The rack of this client, to fetch from a replica in the same rack (KIP-392)."""
+    record_filter: Callable[..., object] | None
+    """Drops records before deserializers: HeaderFilter, KeyFilter, or a callable (record) -> bool."""
     fetch_min_bytes: int
     """A broker responds when it has this many bytes, or after fetch_max_wait_ms."""
     fetch_max_bytes: int

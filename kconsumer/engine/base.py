@@ -146,7 +146,7 @@ class Engine(PollState[ConsumerRecords], ClientEngine):
             self._raise_lasting_error()
             if timer.expired:
                 self._last_poll_empty = True
-                return ConsumerRecords.EMPTY
+                return self.components.collector.passed()
             wait = Wait(timer.deadline, joining=True, fetching=True)
 
     def _raise_lasting_error(self) -> None:

@@ -4,13 +4,17 @@ Decides whether buffered data may still be returned. Before data is read, it is 
 the position was changed, and set aside if its partition is paused. Positions move as records are taken. If an error
 occurs after records were taken, these records are returned, and the next call raises the error.
 
-Deserializers are user code. They run without the engine's lock, so that heartbeats continue while they run. Meanwhile
-the group may revoke a partition, and a signal handler may seek, pause, commit or close. Therefore the position of a
-partition moves only after its records are deserialized, and a commit does not include the new position before the poll
-has ended (`Delivery`). At its end, `collect` drops the records of partitions that were revoked, paused or sought since
-it took them. `recheck` does the same if other user code has run between `collect` and the end of the poll.
+Filters and deserializers are user code. They run without the engine's lock, so that heartbeats continue while they run.
+Meanwhile the group may revoke a partition, and a signal handler may seek, pause, commit or close. Therefore the
+position of a partition moves only after its records are deserialized, and a commit does not include the new position
+before the poll has ended (`Delivery`). At its end, `collect` drops the records of partitions that were revoked, paused
+or sought since it took them. `recheck` does the same if other user code has run between `collect` and the end of the
+poll.
 
-Those of an AsyncConsumer run after `collect`, and before `finish`, which does the same at its end.
+The deserializers of an AsyncConsumer run after `collect`, and before `finish`, which does the same at its end.
+
+Records that a filter drops are consumed. If `collect` has only such records, the poll continues to wait. The positions
+behind them are part of the batch that the poll returns at last, also if that is empty (`passed`).
 """
 
 from __future__ import annotations
@@ -66,6 +70,7 @@ class Collector(RecordTaker[ConsumerRecords]):
             deserializes=self._key is not None or self._value is not None,
             deferred=deferred,
             auto_store=positions.auto_store,
+            record_filter=config.record_filter,
         )
         self._positions = positions
         self._pass_over = positions.pass_over
@@ -173,14 +178,20 @@ class Collector(RecordTaker[ConsumerRecords]):
             state = self._assignment.get(tp)
             self._buffer.drop_stale(tp, state, state.position)
 
-    def _deserialized(self, run: RecordRun, fetch: CompletedFetch, position: FetchPosition) -> bool:
-        """Run the deserializers without the lock. Returns False if the records must no longer be returned."""
+    def _processed(self, run: RecordRun, fetch: CompletedFetch, position: FetchPosition, deserializes: bool) -> bool:
+        """Run the filter and, if `deserializes` is True, the deserializers, without the lock.
+
+        Returns False if the records must no longer be returned.
+        """
         chain = fetch.chain
         state = chain.state
         self.busy = self._delivery.open = True
         try:
             with self._unlocked():
-                run.deserialize(self._key, self._value)
+                if self._filter is not None:
+                    run.keep(self._filter)
+                if deserializes:
+                    run.deserialize(self._key, self._value)
         finally:
             self.busy = False
         if self._buffer.find(chain.topic_partition) is not chain:

@@ -91,6 +91,8 @@ class FetchManager(FetchState):
         self._metrics = (
             None if metrics is None else FetchMetrics(metrics, subscription, read_committed=config.read_committed)
         )
+        if self._metrics is not None and config.record_filter is not None:
+            self._metrics.publish_filtered()
         self._response_handler = FetchResponseHandler(config, cluster, assignment, metadata, buffer)
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._memory = buffer.memory

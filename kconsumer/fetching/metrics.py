@@ -48,6 +48,10 @@ RECORDS: tuple[Row, ...] = (
     ("records-consumed-rate", Stat.RATE, "Records consumed per second"),
     ("records-consumed-total", Stat.TOTAL, "Records consumed"),
 )
+FILTERED: tuple[Row, ...] = (
+    ("records-filtered-rate", Stat.RATE, "Records dropped by record_filter per second; not among those consumed"),
+    ("records-filtered-total", Stat.TOTAL, "Records dropped by record_filter; not among those consumed"),
+)
 # Name and description of the extremes of all partitions.
 LAG_MAX = "records-lag-max", "Largest lag of any partition, at recent polls or now, records"
 LEAD_MIN = "records-lead-min", "Smallest lead of any partition, at recent polls or now, records"
@@ -105,6 +109,10 @@ class FetchMetrics:
         #: The topics that have metrics: those that are assigned or subscribed. So a topic that another member reads for
         #: a while keeps its totals. Java never removes those of any topic.
         self._current: set[str] = set()
+
+    def publish_filtered(self) -> None:
+        """Publish how many records the filter of the consumer has dropped."""
+        self.events.filtered = self._metrics.sensor(GROUP, FILTERED)
 
     def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Publish the lag and lead of those of `partitions` that are assigned. The partitions are those of one

@@ -46,6 +46,8 @@ class RangeClientBase(ABC):
         for name in RESERVED_OPTIONS:
             if name in given:
                 raise ConfigError(f"{name} is not an option of ranges: they are read without a group, between offsets")
+        if given.get("record_filter") is not None:
+            raise ConfigError("record_filter is not an option of ranges, which return every record between offsets")
         self.options: dict[str, Any] = {
             "allow_auto_create_topics": False,
             "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,

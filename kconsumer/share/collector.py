@@ -1,9 +1,10 @@
 """ShareCollector: from buffered data to the records of a poll.
 
 Decodes the batches with the same compiled code as a Consumer, and drops the records outside of the acquired ranges.
-Acquired offsets without a record are acknowledged as gaps. A record that cannot be deserialized is kept apart until it
-is acknowledged, and the rest of a batch that cannot be decoded is rejected. Runs on the calling thread, without the
-lock: the data that it takes from the buffer belongs to the poll.
+Records that a filter drops are accepted, so that the group does not deliver them again. Acquired offsets without a
+record are acknowledged as gaps. A record that cannot be deserialized is kept apart until it is acknowledged, and the
+rest of a batch that cannot be decoded is rejected. Runs on the calling thread, without the lock: the data that it takes
+from the buffer belongs to the poll.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class ShareCollector:
         self._buffer = buffer
         self._check_crcs = config.check_crcs
         self._batch_limit = config.decompressed_batch_max_bytes or 0
+        self._filter = config.record_filter
         self._explicit = config.share_acknowledgement_mode == "explicit"
         self._error: KafkaError | None = None  # of the record after the last one that was returned
         self._refused: AcquiredBatch | None = None  # that record, if a deserializer has refused it
@@ -94,14 +96,18 @@ class ShareCollector:
             data = self._decoder(fetch)
             while not data.exhausted and data.next_offset < end:
                 run = data.take(end - data.next_offset)  # no acquired record is behind these
+                if not run:
+                    break
+                if self._filter is not None:
+                    self._drop(run.keep(self._filter), fetch, batch, now)
+                    if not run:
+                        continue
                 failure = None
                 if deserialize and self.deserialize is not None:
                     failure = yield from self.deserialize(run)
                 size = len(run)
                 if failure is not None and not size:
                     raise failure
-                if not size:
-                    break
                 if not self._explicit and self._is_whole(fetch, run, size, end):
                     run.acquired(fetch.acquired[0].delivery_count, self.acknowledger)
                     batch.take_run(run, range(first, end))
@@ -133,6 +139,15 @@ class ShareCollector:
         fetch.tally.take(record_bytes, size, now)
         fetch.tally.finish()
         return size
+
+    @staticmethod
+    def _drop(offsets: list[int], fetch: CompletedShareFetch, batch: AcquiredBatch, now: float) -> None:
+        """Accept the acquired records with these offsets, which a filter has dropped."""
+        if offsets:
+            acquired = offsets_within(_ranges(fetch), offsets[0], offsets[-1] + 1)
+            dropped = set(offsets).intersection(acquired) - batch.types.keys()
+            batch.set_all(AcknowledgeType.ACCEPT, dropped)
+            fetch.tally.filtered(len(dropped), now)
 
     def _decoder(self, fetch: CompletedShareFetch) -> PartitionFetch:
         return PartitionFetch(
@@ -172,8 +187,9 @@ class ShareCollector:
     @staticmethod
     def _described(error: RecordDeserializationError) -> RecordDeserializationError:
         """Returns the error with a message for members of a share group."""
-        found = RecordDeserializationError(
-            f"the {error.origin} deserializer failed on the record of {error.topic_partition} at offset {error.offset}"
+        user_code = "record_filter" if error.origin == "filter" else f"the {error.origin} deserializer"
+        found = type(error)(
+            f"{user_code} failed on the record of {error.topic_partition} at offset {error.offset}"
             f" ({type(error.__cause__).__name__}: {error.__cause__}); the next poll releases the record, so that the"
             " group delivers it again until its deliveries are exhausted; in explicit mode,"
             " acknowledge(topic, partition, offset, AcknowledgeType.REJECT) ends its deliveries",

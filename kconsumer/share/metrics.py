@@ -5,8 +5,8 @@ from __future__ import annotations
 from kconsumer._core.metrics import PollEvents, SensorPair
 from kconsumer.coordinator.metrics import HeartbeatMetrics
 from kconsumer.engine.metrics import BETWEEN, IDLE, LONGEST
-from kconsumer.fetching.metrics import BYTES, RECORDS, SIZE, THROTTLE
-from kconsumer.metrics.registry import Metrics, Row, Stat
+from kconsumer.fetching.metrics import BYTES, FILTERED, RECORDS, SIZE, THROTTLE
+from kconsumer.metrics.registry import Metrics, Row, Sensor, Stat
 
 POLLS = "consumer-share-metrics"
 MEMBERSHIP = "consumer-share-coordinator-metrics"
@@ -46,12 +46,20 @@ class ShareMetrics:
             for rows in (FETCH, THROTTLE, SIZE, REQUEST_RECORDS, BYTES, RECORDS, SENT, FAILED)
         )
         self._responses = SensorPair(fetch, throttle)
+        self._registry = metrics
+        self._filtered: Sensor | None = None  # created when a filter drops the first record
         self.requests = SensorPair(size, request_records)
         self.consumed = SensorPair(consumed_bytes, records)
 
     def fetched(self, latency_ms: float, throttle_ms: float, now: float) -> None:
         """Record the response to a ShareFetch."""
         self._responses.record(latency_ms, throttle_ms, now)
+
+    def filtered(self, count: int, now: float) -> None:
+        """Record that a filter has dropped this many acquired records."""
+        if self._filtered is None:
+            self._filtered = self._registry.sensor(GROUP, FILTERED)
+        self._filtered.record(count, now)
 
     def acknowledgements_sent(self, count: int, now: float) -> None:
         """Record that this many offsets are being acknowledged."""
@@ -86,6 +94,11 @@ class ShareResponseTally:
         self._bytes += size
         self._records += records
         self._now = now
+
+    def filtered(self, records: int, now: float) -> None:
+        """Record the number of records that a filter has dropped."""
+        if records:
+            self._metrics.filtered(records, now)
 
     def finish(self) -> None:
         """Count a part as read or dropped. Records the sums of the response if it is the last one."""

@@ -6,6 +6,7 @@ Decides nothing about groups. The positions and the rules of resets are those of
 from __future__ import annotations
 
 import math
+import sys
 
 from kconsumer._core.decode import RecordRun, run_of
 from kconsumer.engine.components import Components
@@ -39,23 +40,27 @@ class MockReads:
         error = self._reset_out_of_range()
         self.find_positions()
         runs: list[RecordRun] = []
-        moved_to = delivery.after
+        moved_to, keeps = delivery.after, parts.config.record_filter
         with parts.changing():
             for tp in parts.assignment.assigned():
                 state, found = parts.assignment.get(tp), self._broker.log(tp)
                 if not (state.fetchable and state.position and max_records > 0 and max_bytes > 0):
                     continue
                 state.update_offsets(found.end, found.end, found.beginning)
-                taken = found.read(state.position.offset, max_records, max_bytes)
+                limit = max_records if keeps is None else sys.maxsize
+                taken = found.read(state.position.offset, limit, max_bytes)
                 if not taken:
                     continue
+                kept = [record for record in taken if keeps is None or keeps(record)][:max_records]
+                last = kept[-1] if len(kept) == max_records else taken[-1]
                 delivery.before[tp] = state.position
                 delivery.open = True
-                moved_to[tp] = FetchPosition(taken[-1].offset + 1, taken[-1].leader_epoch)
+                moved_to[tp] = FetchPosition(last.offset + 1, last.leader_epoch)
                 state.set_position(moved_to[tp])
-                runs.append(run_of(taken))
-                max_records -= len(taken)
-                max_bytes -= sum(map(record_size, taken))
+                if kept:
+                    runs.append(run_of(kept))
+                max_records -= len(kept)
+                max_bytes -= sum(map(record_size, kept))
                 if not found.read(moved_to[tp].offset, 1, math.inf):
                     parts.assignment.move_to_end(tp)  # as in a consumer, other partitions are read first now
             if not parts.positions.auto_store:

@@ -99,7 +99,7 @@ FINDINGS = (
         "deserializer-holds-lock",
         "Deserializers run while the lock is held, so no heartbeats are sent.",
         "fetching.collector",
-        "Collector._deserialized",
+        "Collector._processed",
         "with self._unlocked():",
         "if self._unlocked:",
     ),

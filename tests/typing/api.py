@@ -23,10 +23,12 @@ from kconsumer import (
     ConsumerStatus,
     GroupMetadata,
     GroupStatus,
+    HeaderFilter,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionInfo,
     RangeClient,
+    RawRecord,
     RebalanceListener,
     RebalanceProtocol,
     ShareConsumer,
@@ -283,6 +285,14 @@ def types_of_keys_and_values() -> None:
     read_one_by_one(wider)
     read_one_by_one(by_hand)
     assert_type(ConsumerRecord("orders", 0, 7, key="k", value=1), ConsumerRecord[str, int])
+
+
+def drop_records(record: RawRecord) -> bool:
+    """Filters by a header, and by a callable."""
+    assert_type(record.key, bytes | None)
+    Consumer(bootstrap_servers="a:9092", record_filter=HeaderFilter("type", b"order"))
+    Consumer(bootstrap_servers="a:9092", record_filter=drop_records)
+    return record.value is not None
 
 
 def skip_what_does_not_parse(consumer: Consumer) -> None:

@@ -2,11 +2,13 @@
 
 import sys
 
+from kconsumer._core.decode cimport RecordRun, RecordTest
 from kconsumer._core.metrics cimport FetchEvents
 
 from kconsumer.errors import KafkaError
 
 cdef Py_ssize_t NO_LIMIT = sys.maxsize    # bytes of records that a call may take
+cdef Py_ssize_t MAX_DROPPED = 10_000      # a call ends when filters have dropped this many records
 cdef object new_tuple = tuple.__new__
 
 
@@ -27,17 +29,27 @@ cdef class RecordTaker:
         bint deserializes,
         bint deferred,
         bint auto_store=True,
+        record_filter=None,
     ):
         self._assignment, self._changes, self._delivery = assignment, assignment.changes, delivery
         self._buffer, self._metrics, self._batch = buffer, metrics, batch
         self._deserializes, self.deferred, self._auto_store = deserializes, deferred, auto_store
-        self.collected, self._skipped = (), {}
+        if isinstance(record_filter, RecordTest):
+            self._test = record_filter
+        else:
+            self._filter = record_filter
+        self._selects = record_filter is not None
+        self._unlocks = deserializes or self._filter is not None
+        self.collected, self._skipped, self._passed = (), {}, {}
 
     def collect(self, Py_ssize_t max_records, max_bytes=None):
         """Returns up to `max_records` of the buffered records. Never waits.
 
         With `max_bytes`, stops after the record with which the serialized size of the records reaches this many bytes.
         Deserializers do not run in this mode.
+
+        If filters have dropped all records that this call has taken, they count as consumed. The result is empty then,
+        and the next call continues behind them.
 
         If the next fetch to read has an error, raises the error. If this call has taken records already, it returns
         them, and the next call raises the error. Examples of errors are corrupt records, a missing permission, an
@@ -53,6 +65,7 @@ cdef class RecordTaker:
         cdef dict moved_to, skipped = {}
         cdef Py_ssize_t left = max_records, room, output_room
         self.positions_advanced = self.out_of_memory = False
+        self._dropped = 0
         self._delivery.start()
         if buffer.paused:
             buffer.restore_paused()
@@ -64,7 +77,7 @@ cdef class RecordTaker:
         moved_to = self._delivery.after
         self._output_left = output_room = buffer.memory.output_room
         try:
-            while fetch is not None and left > 0 and self._output_left > 0:
+            while fetch is not None and left > 0 and self._output_left > 0 and self._dropped < MAX_DROPPED:
                 room = NO_LIMIT if max_bytes is None else <Py_ssize_t> max_bytes - sum([run.size for run in runs])
                 if room <= 0:
                     break
@@ -78,13 +91,47 @@ cdef class RecordTaker:
         if not self._auto_store:
             self._pass_over(runs)
         if self.deferred and runs and max_bytes is None:
+            self.return_passed()
             self.collected, self._skipped = runs, skipped
             return self._batch.from_runs(runs, moved_to, skipped)
-        if self._deserializes and self._delivery.open:
+        if self._unlocks and self._delivery.open:
             runs = self._drop_moved(runs, skipped)
-        self.positions_advanced = bool(moved_to) and not runs
+            moved_to = self._delivery.after    # without partitions whose position the user has set
         self.record(runs, moved_to)
+        if not self._selects:
+            self.positions_advanced = bool(moved_to) and not runs
+        elif runs:
+            self.return_passed()
+        else:
+            self._passed.update(moved_to)
+            self._delivery.start()    # what was dropped is consumed
+            return self._batch.EMPTY
         return self._batch.from_runs(runs, moved_to, skipped)
+
+    def passed(self):
+        """Returns an empty batch with the positions behind dropped records that no batch contains yet."""
+        positions = self.take_passed()
+        return self._batch.from_runs((), positions) if positions else self._batch.EMPTY
+
+    cdef int return_passed(self) except -1:
+        """Add the positions behind dropped records, which no batch contains yet, to the batch that is being taken."""
+        cdef Delivery delivery = self._delivery
+        if self._passed:
+            for tp, position in self.take_passed().items():
+                if tp not in delivery.after:
+                    delivery.before[tp] = delivery.after[tp] = position
+        return 0
+
+    cdef dict take_passed(self):
+        """Returns those of `_passed` that are still the positions of their partitions, and clears it."""
+        cdef PartitionPosition state
+        cdef dict found = {}
+        for tp, position in self._passed.items():
+            state = self._assignment._states.get(tp)
+            if state is not None and state.position is not None and state.position.offset == position.offset:
+                found[tp] = position
+        self._passed = {}
+        return found
 
     cdef int record(self, list runs, dict moved_to) except -1:
         """Record the metrics of what a poll returns."""
@@ -146,14 +193,22 @@ cdef class RecordTaker:
         return None
 
     cdef object run_of(self, CompletedFetch fetch, object position, Py_ssize_t limit, Py_ssize_t room):
-        """Returns the next records of the fetch, deserialized. Returns None if they must no longer be returned."""
+        """Returns the next records of the fetch, filtered and deserialized.
+
+        Returns None if they must no longer be returned.
+        """
         cdef Py_ssize_t output = fetch.data.output_bytes
+        cdef RecordRun run
+        cdef bint deserializes
         data = fetch.data
         try:
-            run = data.take(limit, room, self._output_left)
-            # If a deserializer fails, the run is shortened, and the data is set back to where the run ends.
-            if self._deserializes and room == NO_LIMIT and not self._deserialized(run, fetch, position):
+            run = data.take(limit, room, self._output_left, self._test)
+            # If a filter or deserializer fails, the run is shortened, and the data is set back to where the run ends.
+            deserializes = self._deserializes and room == NO_LIMIT
+            if (deserializes or self._filter is not None) and not self._processed(run, fetch, position, deserializes):
                 return None
+            if run.dropped:
+                self.count_dropped(run.dropped)
         except KafkaError as error:
             fetch.fail(str(error), self._changes.now, position)
             raise
@@ -163,6 +218,12 @@ cdef class RecordTaker:
         finally:
             self._output_left -= data.output_bytes - output
         return run
+
+    cdef int count_dropped(self, Py_ssize_t count) except -1:
+        self._dropped += count
+        if self._metrics is not None:
+            self._metrics.record_filtered(count, self._changes.now)
+        return 0
 
     cdef int advance(self, CompletedFetch fetch, object position, dict moved_to, dict skipped) except -1:
         """Move the position of a partition to where the data of its fetch was read."""

@@ -35,7 +35,9 @@ cdef class PartitionFetch:
     cdef object error                 # the error that every later take() raises; None: no error
     cdef list skipped                 # skipped batches: (first offset, offset after the last, reason); or None
 
-    cdef RecordRun next_run(self, Py_ssize_t max_records, Py_ssize_t max_bytes, Py_ssize_t max_output)
+    cdef RecordRun next_run(
+        self, Py_ssize_t max_records, Py_ssize_t max_bytes, Py_ssize_t max_output, RecordTest test
+    )
     cdef bint is_exhausted(self) noexcept
     cdef Py_ssize_t position_in_data(self)
     cdef bint open_batch(self) except -1
@@ -48,7 +50,7 @@ cdef class PartitionFetch:
     cdef int find_messages(self, const BatchHeader* header, Slice owner, const unsigned char* start) except -1
     cdef Slice decompressed(self, Slice data, const BatchHeader* header)
     cdef Slice decompressed_now(self, Slice data, const BatchHeader* header, Slice packed, Py_ssize_t limit)
-    cdef int take_from_batch(self, RecordRun run, Py_ssize_t limit, Py_ssize_t size) except -1
+    cdef int take_from_batch(self, RecordRun run, Py_ssize_t limit, Py_ssize_t size, RecordTest test) except -1
     cdef int end_batch(self) except -1
     cdef int close_batch(self) except -1
     cdef Py_ssize_t log_limit(self, Slice data) except -1

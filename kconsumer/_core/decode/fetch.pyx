@@ -53,11 +53,14 @@ def use_codecs(decompress_batch, limit_output):
     output_limit = limit_output
 
 
-cdef bint check_records(OpenBatch* batch, Py_ssize_t limit, Py_ssize_t size, RunSegment* out) noexcept nogil:
+cdef bint check_records(
+    OpenBatch* batch, Py_ssize_t limit, Py_ssize_t size, RecordTest test, RunSegment* out, Py_ssize_t* dropped
+) noexcept nogil:
     """Check records at the front of the batch and move them to `out`.
 
-    Stops after `limit` records, or as soon as the records in `out` have `size` bytes or more. Also stops at a malformed
-    record, which remains the first record in the batch. Returns False in this case, else True.
+    Drops records that `test` does not select, and sets their number. Stops after such a record if it is behind one in
+    `out`. Stops after `limit` records, or as soon as the records in `out` have `size` bytes or more. Also stops at a
+    malformed record, which remains the first record in the batch. Returns False in this case, else True.
     """
     cdef Record record
     cdef const unsigned char* start
@@ -67,10 +70,11 @@ cdef bint check_records(OpenBatch* batch, Py_ssize_t limit, Py_ssize_t size, Run
     cdef Span rest = batch.segment.span
     cdef Py_ssize_t left = batch.left, count = 0
     cdef int64_t reached = batch.reached, floor = batch.segment.floor, base_offset = batch.segment.base_offset
-    cdef bint passed = batch.control, good = True
+    cdef bint passed = batch.control, good = True, selects = test is not None
     cdef int magic = batch.segment.magic
     out[0] = batch.segment
     out.span.end = out.span.p
+    dropped[0] = 0
     while left and count < limit and (count == 0 or out.span.end - out.span.p < size):
         start = rest.p
         if not read_next(&rest, magic, &record) or (magic == 2 and not check_headers(record.headers)):
@@ -84,6 +88,11 @@ cdef bint check_records(OpenBatch* batch, Py_ssize_t limit, Py_ssize_t size, Run
         if offset >= reached:
             reached = offset + 1
         if offset < floor or passed:
+            continue
+        if selects and not passes(test, record.key, record.key_size, record.headers):
+            dropped[0] += 1
+            if count:
+                break
             continue
         if count == 0:
             out.span.p = start
@@ -177,21 +186,25 @@ cdef class PartitionFetch:
             return len(self.data)
         return len(self.data) + len(self.owner)
 
-    def take(self, Py_ssize_t max_records, Py_ssize_t max_bytes=PY_SSIZE_T_MAX, Py_ssize_t max_output=0):
+    def take(
+        self, Py_ssize_t max_records, Py_ssize_t max_bytes=PY_SSIZE_T_MAX, Py_ssize_t max_output=0, RecordTest test=None
+    ):
         """Returns the next records as a RecordRun, and advances the position past them.
 
         The run ends after `max_records` records, or as soon as its records have `max_bytes` bytes or more
         (uncompressed, with headers). When the batches that this call opened have decompressed to `max_output` bytes or
-        more, it opens no further batch (0: no limit). The run may be empty although `next_offset` advanced, for example
-        past control records or an empty batch.
+        more, it opens no further batch (0: no limit). The run contains only records that `test` selects, if that is not
+        None. The run may be empty although `next_offset` advanced, for example past control records or an empty batch.
 
         Raises CorruptRecordError for malformed bytes, BatchTooLargeError for a batch that decompresses to more than the
         limit, and RecordTooLargeError if there is no complete batch. If there are valid records before the error, this
         call returns them, and the next call raises the error. After that, every call raises it.
         """
-        return self.next_run(max_records, max_bytes, max_output)
+        return self.next_run(max_records, max_bytes, max_output, test)
 
-    cdef RecordRun next_run(self, Py_ssize_t max_records, Py_ssize_t max_bytes, Py_ssize_t max_output):
+    cdef RecordRun next_run(
+        self, Py_ssize_t max_records, Py_ssize_t max_bytes, Py_ssize_t max_output, RecordTest test
+    ):
         """Do what `take` does."""
         cdef RecordRun run
         if self.error is not None:
@@ -203,7 +216,7 @@ cdef class PartitionFetch:
         try:
             while run.count < max_records and run.size < max_bytes and (self.owner is not None or self.open_batch()):
                 if self.owner is not None:
-                    self.take_from_batch(run, max_records - run.count, max_bytes - run.size)
+                    self.take_from_batch(run, max_records - run.count, max_bytes - run.size, test)
                 if max_output and self.owner is None and self.output_bytes - output >= max_output:
                     break
         except (BatchTooLargeError, CorruptRecordError, RecordTooLargeError) as error:
@@ -465,24 +478,27 @@ cdef class PartitionFetch:
             raise self.corrupt_batch(header, str(error)) from error
         return <Slice> plain if isinstance(plain, Slice) else Slice(plain)
 
-    cdef int take_from_batch(self, RecordRun run, Py_ssize_t limit, Py_ssize_t size) except -1:
+    cdef int take_from_batch(self, RecordRun run, Py_ssize_t limit, Py_ssize_t size, RecordTest test) except -1:
         """Check records of the open batch and append them to `run`. Closes the batch after its last record.
 
-        Stops after `limit` records or `size` bytes, like `check_records`. Raises CorruptRecordError at a malformed
+        Drops records and stops like `check_records`. Raises CorruptRecordError at a malformed
         record, after the records before it were appended.
         """
         cdef OpenBatch batch = self.batch
         cdef RunSegment segment
+        cdef Py_ssize_t dropped
         cdef bint good
         owner = self.owner
-        if batch.left > MIN_RECORDS_WITHOUT_GIL and limit > MIN_RECORDS_WITHOUT_GIL:
+        if batch.left > MIN_RECORDS_WITHOUT_GIL and (limit > MIN_RECORDS_WITHOUT_GIL or test is not None):
             with nogil:
-                good = check_records(&batch, limit, size, &segment)
+                good = check_records(&batch, limit, size, test, &segment, &dropped)
         else:
-            good = check_records(&batch, limit, size, &segment)
+            good = check_records(&batch, limit, size, test, &segment, &dropped)
         self.batch = batch
+        run.dropped += dropped
         if segment.count:
             run.add(&segment, owner)
+        if segment.count or dropped:
             self.next_offset = max(self.next_offset, batch.reached)
             self.epoch = segment.leader_epoch
         if not good:

@@ -39,6 +39,7 @@ cdef class RecordRun:
     cdef int32_t epoch                     # leader epoch of next_offset; -1: none
     cdef Py_ssize_t count
     cdef readonly Py_ssize_t size          # serialized size of the records in bytes
+    cdef readonly Py_ssize_t dropped       # how many records a filter has dropped
     # Allocated by malloc and freed with the run; owners[i] keeps the bytes of segments[i] alive.
     cdef RunSegment* segments
     cdef Py_ssize_t used

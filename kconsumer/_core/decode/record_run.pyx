@@ -56,6 +56,17 @@ cdef class RecordRun:
         """The leader epoch of `next_offset`; None if its batch has none."""
         return None if self.epoch < 0 else self.epoch
 
+    def keep(self, record_filter not None):
+        """Drop the records that `record_filter` does not select. Returns their offsets.
+
+        `record_filter` is a RecordTest, or a callable whose result for a record is true if the record is selected. The
+        callable fails if it raises or returns an awaitable. For the first record, this raises RecordFilterError. For a
+        later one, the run is cut off before that record, as in `deserialize`.
+        """
+        if self.objects is not None:
+            raise TypeError("records that are objects already cannot be filtered")
+        return keep_selected(self, record_filter)
+
     def deserialize(self, key, value):
         """Replace the keys and values by the results of the deserializers `key` and `value`.
 

@@ -60,7 +60,9 @@ cdef class FetchEvents:
     cdef readonly dict topics       # topic -> DataSensors
     cdef readonly dict partitions   # partition -> SensorPair of lag and lead
     cdef bint read_committed
+    cdef public SampledValues filtered    # the number of records that a filter has dropped; None: there is no filter
 
+    cpdef int record_filtered(self, int64_t records, double now) except -1
     cpdef int record_response(self, double latency_ms, double throttle_ms, double now) except -1
     cpdef int record_returned(self, list runs, dict positions, object states, double now) except -1
     cpdef int record_drained(self, ResponseTally tally, double now) except -1

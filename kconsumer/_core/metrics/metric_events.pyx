@@ -225,6 +225,10 @@ cdef class FetchEvents:
                 self.record_lag(<SensorPair?> sensors, state, position.offset, now)
         return 0
 
+    cpdef int record_filtered(self, int64_t records, double now) except -1:
+        """Record how many records a filter has dropped."""
+        return 0 if self.filtered is None else add(self.filtered, <double> records, now, 1)
+
     cdef int record_lag(self, SensorPair sensors, object state, int64_t offset, double now) except -1:
         """Record the lag and lead at an offset, like `PartitionState.lag` and `lead`, unless they are unknown."""
         end = state.last_stable_offset if self.read_committed else state.high_watermark

@@ -29,6 +29,8 @@ NOT_SHOWN = {
     "kconsumer.arrow.SparkBatch": "used by the Spark source",
     "kconsumer.arrow.choose": "used by methods with an argument `columns`",
     "kconsumer.arrow.choose_spark": "used by the Spark source",
+    "kconsumer.RawRecord": "a ConsumerRecord",
+    "kconsumer.filters.RawRecord": "a ConsumerRecord",
     "kconsumer.ranges.borrow": "used by the Spark source",
     "kconsumer.types.K": "a type parameter",
     "kconsumer.types.V": "a type parameter",

@@ -21,6 +21,7 @@ SPECIAL: dict[type[KafkaError], KafkaError] = {
         errors.RecordDeserializationError(
             "odd", topic_partition=TP, offset=7, key=b"k", value=b"v", headers=(("h", b""),)
         ),
+        errors.RecordFilterError("odd", topic_partition=TP, offset=7, origin="filter"),
         errors.NoOffsetForPartitionError("none", (TP,)),
         errors.OffsetOutOfRangeError("out", {TP: 7}),
         errors.LogTruncationError("cut", {TP: 7}, {TP: OffsetAndMetadata(5, "", 2)}),
