@@ -34,6 +34,7 @@ from kconsumer.types import (
 
 if TYPE_CHECKING:
     from kconsumer import cluster, groups
+    from kconsumer._client.table_base import TableStatus
     from kconsumer._core.decode import ShareRecord
     from kconsumer._internal.status import ConnectionStatus, ConsumerStatus, GroupStatus
     from kconsumer.aio.consumer import AsyncConsumer
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kconsumer.ranges import RangeClient, read_range, read_topic
     from kconsumer.share.consumer import ShareConsumer
     from kconsumer.share.types import AcknowledgeType
+    from kconsumer.table import TopicTable
 
 __version__ = VERSION
 
@@ -100,8 +102,10 @@ __all__ = [
     "ShareRecord",
     "Subscription",
     "SubscriptionPattern",
+    "TableStatus",
     "TimestampType",
     "TopicPartition",
+    "TopicTable",
     "__version__",
     "assignors",
     "cluster",
@@ -128,6 +132,8 @@ LAZY = {
     "ShareConsumer": "share.consumer",
     "ShareConsumerOptions": "config.signature",
     "ShareRecord": "_core.decode",
+    "TableStatus": "_client.table_base",
+    "TopicTable": "table",
     "read_range": "ranges",
     "read_topic": "ranges",
 }

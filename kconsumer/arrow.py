@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-__all__ = ["COLUMNS", "SPARK_COLUMNS", "RecordBatch", "SparkBatch", "Table", "choose", "choose_spark"]
+__all__ = ["COLUMNS", "SPARK_COLUMNS", "KeyValueTable", "RecordBatch", "SparkBatch", "Table", "choose", "choose_spark"]
 
 SPARK_COLUMNS = tuple(SPARK_NAMES.values())
 _BY_SPARK_NAME = {spark_name: name for name, spark_name in SPARK_NAMES.items()}
@@ -259,14 +259,74 @@ class Table:
         return f"<Table: {self.num_rows} rows of {', '.join(self.columns)} in {len(self._parts)} batches>"
 
 
-def to_pandas(stream: RecordBatch | Table) -> pandas.DataFrame:
+class KeyValueTable:
+    """The entries of a `TopicTable` as the Arrow columns `key` and `value`, in pyarrow's memory."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, entries: Mapping[Any, Any], key_type: str | None, value_type: str | None) -> None:
+        columns = {
+            "key": _array("key", entries.keys(), key_type),
+            "value": _array("value", entries.values(), value_type),
+        }
+        self._table: pyarrow.Table = _library("pyarrow").table(columns)
+
+    @property
+    def num_rows(self) -> int:
+        """The number of entries."""
+        return len(self._table)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self._table.column_names)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __arrow_c_schema__(self) -> Any:
+        """Returns the names and types of the columns, as an `arrow_schema` capsule."""
+        return self._table.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Returns the entries, as an `arrow_array_stream` capsule. May be called repeatedly."""
+        return self._table.__arrow_c_stream__(requested_schema)
+
+    def to_pyarrow(self) -> pyarrow.Table:
+        """Returns the `pyarrow.Table`."""
+        return self._table
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Returns a `pandas.DataFrame`."""
+        return to_pandas(self)
+
+    def to_polars(self) -> polars.DataFrame:
+        """Returns a `polars.DataFrame`."""
+        return to_polars(self)
+
+    def __repr__(self) -> str:
+        return f"<KeyValueTable: {self.num_rows} rows of {', '.join(self.columns)}>"
+
+
+def _array(name: str, objects: Iterable[Any], kind: str | None) -> pyarrow.Array:
+    """Returns objects as an Arrow array of a type, or of the type that pyarrow infers. Raises TypeError without one."""
+    library, listed = _library("pyarrow"), list(objects)
+    try:
+        return library.array(listed, kind)
+    except (library.ArrowException, OverflowError) as error:
+        raise TypeError(
+            f"the {name}s have no common Arrow type ({error}): let {name}_deserializer convert them, or use snapshot()"
+        ) from error
+
+
+def to_pandas(stream: RecordBatch | Table | KeyValueTable) -> pandas.DataFrame:
     """Returns a `pandas.DataFrame` of any object with `__arrow_c_stream__`."""
     _library("pandas")
     frame: pandas.DataFrame = _library("pyarrow").table(stream).to_pandas()
     return frame
 
 
-def to_polars(stream: RecordBatch | Table) -> polars.DataFrame:
+def to_polars(stream: RecordBatch | Table | KeyValueTable) -> polars.DataFrame:
     """Returns a `polars.DataFrame` of any object with `__arrow_c_stream__`."""
     frame: polars.DataFrame = _library("polars").DataFrame(stream)
     return frame

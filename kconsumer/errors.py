@@ -207,6 +207,10 @@ class LogTruncationError(OffsetOutOfRangeError):
         self.divergent_offsets = dict(divergent_offsets)
 
 
+class TableTooLargeError(KafkaError):
+    """A `TopicTable` would exceed its `max_entries` or `max_bytes`. It ends: increase the limit, or read fewer keys."""
+
+
 class CommitFailedError(KafkaError):
     """The commit was rejected because the member is no longer in the group. Its partitions may have another owner."""
 

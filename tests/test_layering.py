@@ -49,6 +49,10 @@ PUBLIC = MANAGED | {
     "ranges",
     "deferred_signals",
     "offset_arguments",
+    "table",
+    "table_base",
+    "table_contents",
+    "table_follower",
     "_version",
 }
 
@@ -103,6 +107,10 @@ ALLOWED: dict[str, set[str]] = {
     "consumer": PUBLIC,
     "consumer_base": PUBLIC - {"consumer", "blocking_client"},
     "blocking_client": TOOLS | {"client_base", "deferred_signals"},
+    "table": PUBLIC,
+    "table_base": TOOLS | {"arrow", "client_base", "offset_arguments", "table_contents", "table_follower"},
+    "table_contents": FACTS | {"_core"},
+    "table_follower": FACTS | {"_core", "table_contents"},
     "client_base": TOOLS | {"engine", "foreign_methods"},
     "aio": PUBLIC | {"share"},
     "cluster": {"groups"},

@@ -1,4 +1,4 @@
-"""The consumers for asyncio: `AsyncConsumer`, `AsyncShareConsumer`, and awaitable forms of ranges and group queries."""
+"""The consumers for asyncio, `AsyncConsumer` and `AsyncShareConsumer`, and awaitable forms of tables, ranges, groups."""
 
 from typing import TYPE_CHECKING
 
@@ -8,10 +8,12 @@ from kconsumer.aio.ranges import RangeClient, read_range, read_topic, scan_topic
 
 if TYPE_CHECKING:
     from kconsumer.aio.share_consumer import AsyncShareConsumer
+    from kconsumer.aio.table import AsyncTopicTable
 
 __all__ = [
     "AsyncConsumer",
     "AsyncShareConsumer",
+    "AsyncTopicTable",
     "RangeClient",
     "groups",
     "ranges",
@@ -26,4 +28,8 @@ def __getattr__(name: str) -> object:
         from kconsumer.aio.share_consumer import AsyncShareConsumer
 
         return AsyncShareConsumer
+    if name == "AsyncTopicTable":
+        from kconsumer.aio.table import AsyncTopicTable
+
+        return AsyncTopicTable
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
