@@ -79,6 +79,7 @@ ADVICE = {
     "offset.",
     "CommitFailedError": "Do not repeat the commit: the new owner reads the records again. Call `poll` to rejoin. If "
     "it happens often, increase `max_poll_interval_ms` or decrease `max_poll_records`.",
+    "TableTooLargeError": "Increase `max_entries` or `max_bytes`, or keep fewer keys in the topic.",
     "WorkerProcessError": "Find out why the process died, for example for lack of memory. `on_failure` decides what "
     "happens to the record that it processed.",
     "UnknownAssignorError": "Correct the name, or install the distribution. `kconsumer assignors list` shows what is "

@@ -1,4 +1,4 @@
-"""The consumers for asyncio, `AsyncConsumer` and `AsyncShareConsumer`, and awaitable forms of tables, ranges, groups."""
+"""The consumers for asyncio, `AsyncConsumer` and `AsyncShareConsumer`; awaitable forms of tables, ranges and groups."""
 
 from typing import TYPE_CHECKING
 

@@ -172,7 +172,7 @@ class AsyncTopicTable(TableBase[K, V]):
         self._stop()
         if self._task is None:
             await self._consumer.close(timeout_s)
-        elif self._task is not asyncio.current_task():
+        elif not self._task.done() and self._task is not asyncio.current_task():
             _, unfinished = await asyncio.wait([self._task], timeout=timeout_s)
             for task in unfinished:
                 task.cancel()

@@ -31,7 +31,7 @@ REGISTRY = "http://localhost:8081"  # in programs that use a schema registry
 SOCKS = "socks5://localhost:1080"  # in the program that uses a proxy
 DAMAGED = "is damaged"  # in the program that puts one record aside
 METRICS_PORT, ANY_PORT = "start_http_server(9404)", "start_http_server(0)"  # another process may use the port
-ENDS = ("so that the example ends", "processor.stop")  # in programs that need no Ctrl-C
+ENDS = ("so that the example ends", "processor.stop", "TopicTable")  # in programs that need no Ctrl-C
 GUIDES = [block for block in BLOCKS if block.page.startswith(FOLDERS) and block.page not in (RECIPES, FRAMEWORKS)]
 PROGRAMS = [block for block in GUIDES if block.language == "python" and block.runs]
 

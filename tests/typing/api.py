@@ -37,6 +37,7 @@ from kconsumer import (
     Subscription,
     TimestampType,
     TopicPartition,
+    TopicTable,
     aio,
     decode_batches,
     parallel,
@@ -76,6 +77,29 @@ def read_in_a_group() -> None:
                 consumer.store_offsets(record)
             consumer.store_offsets(records)
             consumer.store_offsets({("orders", 0): 7})
+
+
+def tables(servers: str) -> None:
+    """Deserializers decide the types of keys and values; neither is None."""
+    assert_type(TopicTable("t", bootstrap_servers=servers), TopicTable[bytes, bytes])
+    table = TopicTable(
+        "t", bootstrap_servers=servers, key_deserializer=bytes.decode, value_deserializer=int, max_entries=9
+    )
+    assert_type(table, TopicTable[str, int])
+    assert_type([table["a"], table.get("a"), *table.values()], list[int | None])
+    entries: Mapping[str, int] = table
+    assert_type(dict(entries), dict[str, int])
+
+    def changed(key: str, value: int | None) -> None:
+        handle(f"{key} {value}")
+
+    table.on_change(changed)
+    table.wait_ready(timedelta(minutes=1))
+    assert_type(table.status().records_left, int | None)
+    assert_type(table.to_arrow().num_rows, int)
+    assert_type(TopicTable("t", bootstrap_servers=servers, value_deserializer="json"), TopicTable[Any, Any])
+    options = {"bootstrap_servers": servers, "client_id": "c"}
+    assert_type(TopicTable("t", **options), TopicTable[Any, Any])
 
 
 def read_one_by_one(consumer: Consumer) -> None:

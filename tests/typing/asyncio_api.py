@@ -18,7 +18,7 @@ from kconsumer import (
     ShareRecord,
     TopicPartition,
 )
-from kconsumer.aio import AsyncConsumer, AsyncShareConsumer
+from kconsumer.aio import AsyncConsumer, AsyncShareConsumer, AsyncTopicTable
 from kconsumer.arrow import RecordBatch
 from kconsumer.errors import KafkaError, StateError
 
@@ -40,6 +40,15 @@ class Registry:
     async def deserialize(self, topic: str, headers: tuple[tuple[str, bytes | None], ...], data: bytes) -> object:
         """Returns the object."""
         return data
+
+
+async def tables(servers: str) -> None:
+    """Deserializers, also coroutine functions, decide the types of keys and values."""
+    async with AsyncTopicTable("t", bootstrap_servers=servers, value_deserializer=decode) as table:
+        await table.wait_ready(60)
+        assert_type(table, AsyncTopicTable[bytes, str])
+        assert_type(table.snapshot(), dict[bytes, str])
+    assert_type(AsyncTopicTable("t", bootstrap_servers=servers), AsyncTopicTable[bytes, bytes])
 
 
 async def read_in_a_group() -> None:

@@ -55,6 +55,7 @@ REAL_BROKER_TWINS: dict[str, str] = {
     "test_share_consumer.py::test_implicit_mode": SHARES,
     "test_share_consumer.py::test_no_partition_waits_for_the_end_of_others": SHARES,
     "test_share_consumer.py::test_transactions": SHARES,
+    "test_topic_tables.py": COMPACTION,
     "test_transactions.py::test_a_compacted_topic[kafka-classic]": COMPACTION,
     "test_transactions.py::test_a_compacted_topic[kafka39-classic]": COMPACTION,
     "test_transactions.py::test_a_topic_that_the_broker_compresses": SEGMENTS,
