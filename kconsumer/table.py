@@ -19,7 +19,8 @@ from kconsumer.listener import is_coroutine_function
 from kconsumer.types import V
 
 if TYPE_CHECKING:
-    from kconsumer.config.signature import ConsumerKeywords, Deserializer, Key, Value
+    from kconsumer._client.table_base import TableKeywords
+    from kconsumer.config.signature import Deserializer, Key, Value
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +49,7 @@ class TopicTable(TableBase[K, V]):
         def __init__(
             self: TopicTable[bytes, bytes],
             topic: str,
-            *,
-            max_entries: int | None = ...,
-            max_bytes: int | None = ...,
-            **options: Unpack[ConsumerKeywords],
+            **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
         def __init__(
@@ -59,9 +57,7 @@ class TopicTable(TableBase[K, V]):
             topic: str,
             *,
             value_deserializer: Deserializer[Value],
-            max_entries: int | None = ...,
-            max_bytes: int | None = ...,
-            **options: Unpack[ConsumerKeywords],
+            **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
         def __init__(
@@ -69,9 +65,7 @@ class TopicTable(TableBase[K, V]):
             topic: str,
             *,
             key_deserializer: Deserializer[Key],
-            max_entries: int | None = ...,
-            max_bytes: int | None = ...,
-            **options: Unpack[ConsumerKeywords],
+            **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
         def __init__(
@@ -80,9 +74,7 @@ class TopicTable(TableBase[K, V]):
             *,
             key_deserializer: Deserializer[Key] | str | None,
             value_deserializer: Deserializer[Value] | str | None,
-            max_entries: int | None = ...,
-            max_bytes: int | None = ...,
-            **options: Unpack[ConsumerKeywords],
+            **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
         def __init__(
@@ -91,9 +83,7 @@ class TopicTable(TableBase[K, V]):
             *,
             key_deserializer: str | None = ...,
             value_deserializer: str | None = ...,
-            max_entries: int | None = ...,
-            max_bytes: int | None = ...,
-            **options: Unpack[ConsumerKeywords],
+            **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
         def __init__(

@@ -17,12 +17,12 @@ GENERATED = {"docs/options.md", "docs/design/state-machines.md"}
 
 #: How many lines the sources that a pattern finds may have together.
 BUDGET = {
-    "kconsumer/*": 2_899,
-    "kconsumer/_client/**/*": 1_130,
+    "kconsumer/*": 3_177,
+    "kconsumer/_client/**/*": 1_676,
     "kconsumer/_common/**/*": 715,
     "kconsumer/_internal/**/*": 1_080,
     "kconsumer/_core/**/*": 13_604,
-    "kconsumer/aio/**/*": 2_730,
+    "kconsumer/aio/**/*": 2_946,
     "kconsumer/cli/**/*": 3_650,
     "kconsumer/config/**/*": 2_418,
     "kconsumer/coordinator/**/*": 4_600,
@@ -46,7 +46,7 @@ BUDGET = {
     "kconsumer/testing/**/*": 17_240,
     "assignors/**/*": 1_700,
     "tests/README.md": 60,
-    "tests/**/*.py": 116_337,
+    "tests/**/*.py": 116_977,
     "benchmarks/**/*.py": 8_600,
     "tools/*.py": 1_100,
     "examples/**/*.py": 2_400,
@@ -55,7 +55,7 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 60,
     "benchmarks/README.md": 140,
-    "docs/**/*.md": 9_624,
+    "docs/**/*.md": 9_736,
     "docs/design/*.md": 1_280,
 }
 

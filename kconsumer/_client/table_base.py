@@ -21,6 +21,14 @@ from kconsumer.types import V
 
 if TYPE_CHECKING:
     from kconsumer.arrow import KeyValueTable
+    from kconsumer.config.signature import ConsumerKeywords
+
+    class TableKeywords(ConsumerKeywords, total=False):
+        """The keyword arguments of tables, except the deserializers."""
+
+        max_entries: int | None
+        max_bytes: int | None
+
 
 RESERVED_OPTIONS = ("group_id", "auto_offset_reset")
 log = logging.getLogger(__name__)

@@ -18,7 +18,8 @@ from kconsumer.errors import KafkaError, StateError, WakeupError
 from kconsumer.types import V
 
 if TYPE_CHECKING:
-    from kconsumer.config.signature import AsyncDeserializer, ConsumerKeywords, Deserializer, Key, Value
+    from kconsumer._client.table_base import TableKeywords
+    from kconsumer.config.signature import AsyncDeserializer, Deserializer, Key, Value
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +39,7 @@ class AsyncTopicTable(TableBase[K, V]):
         def __init__(
             self: AsyncTopicTable[bytes, bytes],
             topic: str,
-            *,
-            max_entries: int | None = ...,
-            max_bytes: int | None = ...,
-            **options: Unpack[ConsumerKeywords],
+            **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
         def __init__(
@@ -49,9 +47,7 @@ class AsyncTopicTable(TableBase[K, V]):
             topic: str,
             *,
             value_deserializer: AsyncDeserializer[Value],
-            max_entries: int | None = ...,
-            max_bytes: int | None = ...,
-            **options: Unpack[ConsumerKeywords],
+            **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
         def __init__(
@@ -59,9 +55,7 @@ class AsyncTopicTable(TableBase[K, V]):
             topic: str,
             *,
             value_deserializer: Deserializer[Value],
-            max_entries: int | None = ...,
-            max_bytes: int | None = ...,
-            **options: Unpack[ConsumerKeywords],
+            **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
         def __init__(
@@ -69,9 +63,7 @@ class AsyncTopicTable(TableBase[K, V]):
             topic: str,
             *,
             key_deserializer: Deserializer[Key],
-            max_entries: int | None = ...,
-            max_bytes: int | None = ...,
-            **options: Unpack[ConsumerKeywords],
+            **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
         def __init__(
@@ -80,9 +72,7 @@ class AsyncTopicTable(TableBase[K, V]):
             *,
             key_deserializer: Deserializer[Key],
             value_deserializer: AsyncDeserializer[Value],
-            max_entries: int | None = ...,
-            max_bytes: int | None = ...,
-            **options: Unpack[ConsumerKeywords],
+            **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
         def __init__(
@@ -91,9 +81,7 @@ class AsyncTopicTable(TableBase[K, V]):
             *,
             key_deserializer: Deserializer[Key] | str | None,
             value_deserializer: Deserializer[Value] | str | None,
-            max_entries: int | None = ...,
-            max_bytes: int | None = ...,
-            **options: Unpack[ConsumerKeywords],
+            **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
         def __init__(
@@ -102,9 +90,7 @@ class AsyncTopicTable(TableBase[K, V]):
             *,
             key_deserializer: str | None = ...,
             value_deserializer: str | None = ...,
-            max_entries: int | None = ...,
-            max_bytes: int | None = ...,
-            **options: Unpack[ConsumerKeywords],
+            **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
         def __init__(
