@@ -349,6 +349,12 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             (f"{FETCHES}::test_lag_of_a_consumer_that_reads_nothing",),
         ),
         Difference(
+            "`records-lag-seconds` and `records-lag-seconds-max`",
+            "do not exist",
+            "are the age of the last record returned while there is a lag",
+            ("tests/brokerless/test_fetch_metrics.py::test_the_age_of_the_last_record",),
+        ),
+        Difference(
             "`records-consumed-total`, `bytes-consumed-total`",
             "grow when the last record of a response has been read",
             "grow with each poll",

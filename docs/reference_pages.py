@@ -250,7 +250,7 @@ def _later_metrics() -> list[MetricName]:
     metrics, subscription, tp = Metrics(), SubscriptionState(), TopicPartition("orders", 0)
     ConnectionMetrics(metrics)._new_node("1")
     subscription.assign([tp])
-    fetching = FetchMetrics(metrics, subscription)
+    fetching = FetchMetrics(metrics, subscription, lambda: 0)
     fetching.publish_filtered()
     fetching.update_assignment()
     fetching.add_partitions([tp])

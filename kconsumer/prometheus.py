@@ -9,7 +9,9 @@ with Consumer("orders", bootstrap_servers="localhost:9092", metrics_reporters=[P
 ```
 
 The metrics have the names of the Java consumer: `kconsumer_<group>_<name>`, where the group is for example
-`consumer_fetch_manager_metrics`. Their tags are the labels. Decides which series are exported.
+`consumer_fetch_manager_metrics`. Their tags are the labels. If the consumer and its topics have metrics of one name,
+those of the topics are called `…_by_topic`, and those of partitions `…_by_partition`. So the sum of a family counts
+nothing twice. Decides which series are exported.
 """
 
 from __future__ import annotations
@@ -88,7 +90,11 @@ class PrometheusReporter(BoundedMetrics):
         for metric in metrics:
             value = metric.value()
             if math.isfinite(value):
-                yield metric.name, {**dict(self._labels), **{_word(k): str(v) for k, v in metric.name.tags}}, value
+                yield (
+                    self.exported(metric.name),
+                    {**dict(self._labels), **{_word(k): str(v) for k, v in metric.name.tags}},
+                    value,
+                )
         yield MetricName(DROPPED[0], "", DROPPED[1]), {**dict(self._labels), "client_id": client}, float(dropped)
 
 

@@ -87,13 +87,16 @@ async def describe(group: str, bootstrap_servers: Servers, **options: Any) -> Gr
         return await client.describe(group)
 
 
-async def offsets(group: str, bootstrap_servers: Servers, **options: Any) -> dict[TopicPartition, GroupOffset]:
+async def offsets(
+    group: str, bootstrap_servers: Servers, *, seconds: bool = True, **options: Any
+) -> dict[TopicPartition, GroupOffset]:
     """Returns a dict of partition -> offsets of the group, sorted by partition.
 
-    The result contains the partitions with a committed offset and those assigned to a member.
+    The result contains the partitions with a committed offset and those assigned to a member. For `lag_seconds`, one
+    batch of each partition with a lag is read; with `seconds=False`, nothing is read, and `lag_seconds` is None.
     """
     async with GroupClient(bootstrap_servers, **options) as client:
-        return await client.offsets(await client.describe(group))
+        return await client.offsets(await client.describe(group), seconds=seconds)
 
 
 async def alter_offsets(group: str, offsets: NewOffsets, bootstrap_servers: Servers, **options: Any) -> None:
@@ -233,18 +236,22 @@ class GroupClient(GroupClientBase):
         """
         return await self._run(self._describe_all(states, types))
 
-    async def offsets(self, group: GroupDescription) -> dict[TopicPartition, GroupOffset]:
-        """Returns the offsets of a group by partition. The owners of the partitions are taken from `group`."""
-        return await self._run(self._offsets(group))
+    async def offsets(self, group: GroupDescription, *, seconds: bool = False) -> dict[TopicPartition, GroupOffset]:
+        """Returns the offsets of a group by partition. The owners of the partitions are taken from `group`.
+
+        With `seconds=True`, one batch of each partition with a lag is read for `lag_seconds`.
+        """
+        return await self._run(self._offsets(group, seconds))
 
     async def all_offsets(
-        self, groups: Collection[GroupDescription]
+        self, groups: Collection[GroupDescription], *, seconds: bool = False
     ) -> builtins.list[dict[TopicPartition, GroupOffset]]:
         """Returns the offsets of several groups by partition, in the order of `groups`.
 
-        The first offset and the end offset of a partition are requested only once for all groups.
+        The first offset and the end offset of a partition are requested only once for all groups. `seconds` is that of
+        `offsets`.
         """
-        return await self._run(self._all_offsets(groups))
+        return await self._run(self._all_offsets(groups, seconds))
 
     async def alter_offsets(self, group: str, offsets: NewOffsets) -> None:
         """Set committed offsets of a group that has no members. See `kconsumer.groups.alter_offsets`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kconsumer.cli.table import Cell, table
@@ -19,6 +19,7 @@ class Health:
 
     group: GroupDescription
     offsets: Offsets
+    seconds: bool = False  # the offsets have `lag_seconds`
 
     @property
     def lag(self) -> int:
@@ -30,6 +31,11 @@ class Health:
         """The partition with the largest lag, and that lag. None if no lag is known."""
         known = [(tp, offset.lag) for tp, offset in self.offsets.items() if offset.lag is not None]
         return max(known, key=lambda pair: pair[1], default=None)
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """The age (s) of the oldest record that is not committed. None if no age is known."""
+        return max((at.lag_seconds for at in self.offsets.values() if at.lag_seconds is not None), default=None)
 
     @property
     def unknown(self) -> int:
@@ -46,17 +52,26 @@ def listing_table(listings: Iterable[GroupListing]) -> list[str]:
     return table(("GROUP", "TYPE", "STATE", "PROTOCOL-TYPE"), rows)
 
 
-def lag_table(groups: Iterable[Health]) -> list[str]:
+def lag_table(groups: Sequence[Health]) -> list[str]:
     """Returns a table with one line per group: the sum of the lags, and the partition with the largest lag."""
     rows: list[tuple[Cell, ...]] = []
     for health in groups:
         group, found = health.group, health.max_lag
         where, largest = (str(found[0]), found[1]) if found else (None, None)
-        partitions = len(health.offsets)
-        rows.append(
-            (group.group_id, group.state, len(group.members), partitions, health.unknown, health.lag, largest, where)
-        )
-    return table(("GROUP", "STATE", "MEMBERS", "PARTITIONS", "UNKNOWN", "LAG", "MAX-LAG", "MAX-LAG-AT"), rows)
+        numbers = len(group.members), len(health.offsets), health.unknown, health.lag, largest
+        rows.append((group.group_id, group.state, *numbers, where, *_seconds(health, health.lag_seconds)))
+    head = ("GROUP", "STATE", "MEMBERS", "PARTITIONS", "UNKNOWN", "LAG", "MAX-LAG", "MAX-LAG-AT")
+    return table(_with_seconds(head, groups), rows)
+
+
+def _with_seconds(head: tuple[str, ...], groups: Sequence[Health]) -> tuple[str, ...]:
+    """Returns the heads of a table, with a last one for seconds if they were requested."""
+    return (*head, "LAG-SECONDS") if any(health.seconds for health in groups) else head
+
+
+def _seconds(health: Health, age: float | None) -> tuple[Cell, ...]:
+    """Returns the last cell of a line, if the table has a column with seconds."""
+    return (None if age is None else round(age),) if health.seconds else ()
 
 
 def description_tables(groups: Iterable[Health]) -> list[str]:
@@ -81,9 +96,10 @@ def description_tables(groups: Iterable[Health]) -> list[str]:
     return lines[1:]
 
 
-def offsets_table(groups: Iterable[Health], *, named: bool = True) -> list[str]:
+def offsets_table(groups: Sequence[Health], *, named: bool = True) -> list[str]:
     """Returns a table with one line per partition. If `named` is True, the table has a column with the group."""
-    head = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "START", "END", "LAG", "OWNER", "HOST", "CLIENT-ID")
+    columns = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "START", "END", "LAG", "OWNER", "HOST", "CLIENT-ID")
+    head = _with_seconds(columns, groups)
     rows: list[tuple[Cell, ...]] = []
     for health in groups:
         members = {member.member_id: member for member in health.group.members}
@@ -91,7 +107,8 @@ def offsets_table(groups: Iterable[Health], *, named: bool = True) -> list[str]:
             owner = members.get(offset.owner or "")
             host, client = (owner.host, owner.client_id) if owner else (None, None)
             numbers = (offset.committed, offset.log_start, offset.end, offset.lag)
-            rows.append((health.group.group_id, tp.topic, tp.partition, *numbers, offset.owner, host, client))
+            cells = offset.owner, host, client, *_seconds(health, offset.lag_seconds)
+            rows.append((health.group.group_id, tp.topic, tp.partition, *numbers, *cells))
     return table(head, rows) if named else table(head[1:], [row[1:] for row in rows])
 
 
@@ -132,7 +149,7 @@ def description_objects(groups: Iterable[Health]) -> list[Object]:
             **_group(health.group),
             "lag": health.lag,
             "members": [_member(member) for member in health.group.members],
-            "offsets": [_offset(tp, offset) for tp, offset in health.offsets.items()],
+            "offsets": [_offset(health, tp, offset) for tp, offset in health.offsets.items()],
         }
         for health in groups
     ]
@@ -146,7 +163,7 @@ def members_objects(groups: Iterable[GroupDescription]) -> list[Object]:
 def offsets_objects(groups: Iterable[Health]) -> list[Object]:
     """Returns one object per partition."""
     return [
-        {"group": health.group.group_id, **_offset(tp, offset)}
+        {"group": health.group.group_id, **_offset(health, tp, offset)}
         for health in groups
         for tp, offset in health.offsets.items()
     ]
@@ -164,6 +181,7 @@ def lag_objects(groups: Iterable[Health]) -> list[Object]:
             "lag": health.lag,
             "max_lag": health.max_lag[1] if health.max_lag else None,
             "max_lag_at": str(health.max_lag[0]) if health.max_lag else None,
+            **({"lag_seconds": health.lag_seconds} if health.seconds else {}),
         }
         for health in groups
     ]
@@ -200,7 +218,7 @@ def _pairs(partitions: Iterable[TopicPartition]) -> list[Object]:
     return [{"topic": topic, "partition": partition} for topic, partition in partitions]
 
 
-def _offset(tp: TopicPartition, offset: GroupOffset) -> Object:
+def _offset(health: Health, tp: TopicPartition, offset: GroupOffset) -> Object:
     return {
         "topic": tp.topic,
         "partition": tp.partition,
@@ -211,4 +229,5 @@ def _offset(tp: TopicPartition, offset: GroupOffset) -> Object:
         "owner": offset.owner,
         "leader_epoch": offset.leader_epoch,
         "metadata": offset.metadata,
+        **({"lag_seconds": offset.lag_seconds} if health.seconds else {}),
     }

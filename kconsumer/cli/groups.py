@@ -52,6 +52,11 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         if name in ("describe", "offsets", "lag"):
             add("--max-lag", type=_number, metavar="N",
                 help=f"exit with code {EXIT_LAGGING} if a group lags by more than N records")  # fmt: skip
+            add(
+                "--seconds",
+                action="store_true",
+                help="show how old the first record is that is not committed; reads one batch of each partition",
+            )
         action.set_defaults(run=run, view=view, action=name, max_lag=None)
     group_changes.add_parsers(actions, common)
 
@@ -169,8 +174,8 @@ def _one(client: GroupClient, group: str) -> GroupDescription:
 
 def _healths(client: GroupClient, args: argparse.Namespace) -> list[views.Health]:
     groups = _described(client, args)
-    offsets = client.all_offsets(groups)
-    return [views.Health(group, at) for group, at in zip(groups, offsets, strict=True)]
+    offsets = client.all_offsets(groups, seconds=True) if args.seconds else client.all_offsets(groups)
+    return [views.Health(group, at, args.seconds) for group, at in zip(groups, offsets, strict=True)]
 
 
 ACTIONS: dict[str, tuple[View, str]] = {

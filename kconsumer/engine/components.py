@@ -297,6 +297,7 @@ class Components(ClientComponents):
             self.subscription,
             self.metadata,
             self.buffer,
+            clock.wall_ms,
             self.metrics,
             rng,
         )

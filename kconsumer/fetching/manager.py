@@ -79,6 +79,7 @@ class FetchManager(FetchState):
         subscription: SubscriptionState,
         metadata: MetadataRequester,
         buffer: FetchBuffer,
+        wall_ms: Callable[[], int],
         metrics: Metrics | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -89,7 +90,9 @@ class FetchManager(FetchState):
         self._cluster = cluster
         self._metadata = metadata
         self._metrics = (
-            None if metrics is None else FetchMetrics(metrics, subscription, read_committed=config.read_committed)
+            None
+            if metrics is None
+            else FetchMetrics(metrics, subscription, wall_ms, read_committed=config.read_committed)
         )
         if self._metrics is not None and config.record_filter is not None:
             self._metrics.publish_filtered()

@@ -4,7 +4,7 @@ Latency and throttle time are recorded when a response arrives, the sums of a re
 or dropped. Each poll that takes data of a partition records its lag and lead, and the bytes and records taken. Nothing
 is recorded per record. As in Java, bytes are the uncompressed size of records.
 
-Two things are better than in Java. There, records are added to `records-consumed-total` when the last one of their
+Some things are better than in Java. There, records are added to `records-consumed-total` when the last one of their
 response has been read, so that a slow consumer seems to read nothing for minutes. And `records-lag-max` has no value
 after a minute without records, so that an alert does not notice a consumer that is stuck. Here, the largest lag and the
 smallest lead of any partition include the present values.
@@ -54,6 +54,8 @@ FILTERED: tuple[Row, ...] = (
 )
 # Name and description of the extremes of all partitions.
 LAG_MAX = "records-lag-max", "Largest lag of any partition, at recent polls or now, records"
+AGE = "records-lag-seconds", "Age of the last record returned, by its timestamp, s; 0 without lag"
+AGE_MAX = "records-lag-seconds-max", "Largest records-lag-seconds of any partition"
 LEAD_MIN = "records-lead-min", "Smallest lead of any partition, at recent polls or now, records"
 PARTITION_LAG: tuple[Row, ...] = (
     ("records-lag-max", Stat.MAX, "Largest lag"),
@@ -88,8 +90,16 @@ LEAD: Gauge = (
 class FetchMetrics:
     """The fetch sensors of one consumer: for the consumer, for each topic, and for each assigned partition."""
 
-    def __init__(self, metrics: Metrics, subscription: SubscriptionState, *, read_committed: bool = False) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        subscription: SubscriptionState,
+        wall_ms: Callable[[], int],
+        *,
+        read_committed: bool = False,
+    ) -> None:
         self._metrics = metrics
+        self._wall_ms = wall_ms
         self._subscription = subscription
         self._assignment = subscription.assignment
         self._lag = COMMITTED_LAG if read_committed else LAG
@@ -104,11 +114,12 @@ class FetchMetrics:
         )
         self.events = events  # the collector records without the methods
         self.record_response, self.record_drained = events.record_response, events.record_drained
-        self._lags, self._topics = events.partitions, events.topics
+        self._lags, self._topics, self._returned = events.partitions, events.topics, events.returned
         self._gauges: dict[TopicPartition, list[MetricName]] = {}
         #: The topics that have metrics: those that are assigned or subscribed. So a topic that another member reads for
         #: a while keeps its totals. Java never removes those of any topic.
         self._current: set[str] = set()
+        metrics.gauge(metrics.name(AGE_MAX[0], GROUP, AGE_MAX[1]), self._largest_age)
 
     def publish_filtered(self) -> None:
         """Publish how many records the filter of the consumer has dropped."""
@@ -122,6 +133,7 @@ class FetchMetrics:
                 self._new_partition(tp)
                 self._publish(tp, self._lag, nan)
                 self._publish(tp, LEAD, nan)
+                self._add_gauge(tp, *AGE, partial(self._age, tp))
 
     def update_assignment(self) -> None:
         """Remove the metrics of revoked partitions and of topics that are gone. Publish the preferred read replica of
@@ -129,6 +141,7 @@ class FetchMetrics:
         states = self._assignment.states()
         for tp in [tp for tp in self._gauges if tp not in states]:
             self._metrics.remove(*self._gauges.pop(tp))
+            self._returned.pop(tp, None)
             lags = self._lags.pop(tp, None)
             if lags is not None:
                 self._metrics.remove(lags.first, lags.second)
@@ -160,7 +173,22 @@ class FetchMetrics:
 
     def _publish(self, tp: TopicPartition, gauge: Gauge, unknown: float) -> None:
         metric, text, value_of = gauge
-        read = partial(_read, self._assignment, tp, value_of, unknown)
+        self._add_gauge(tp, metric, text, partial(_read, self._assignment, tp, value_of, unknown))
+
+    def _age(self, tp: TopicPartition, now: float) -> float:
+        """Returns the age (s) of the last record that a poll has returned. It is 0 if the partition has no lag, and NaN
+        if no record with a timestamp was returned yet."""
+        lag = _read(self._assignment, tp, self._lag[2], nan, now)
+        returned = self._returned.get(tp, -1)
+        if isnan(lag) or lag <= 0:
+            return nan if isnan(lag) else 0.0
+        return nan if returned < 0 else max(0.0, (self._wall_ms() - returned) / 1000)
+
+    def _largest_age(self, now: float) -> float:
+        ages = [age for tp in list(self._gauges) if not isnan(age := self._age(tp, now))]
+        return max(ages, default=nan)
+
+    def _add_gauge(self, tp: TopicPartition, metric: str, text: str, read: Callable[[float], float]) -> None:
         for topic in _topic_tags(tp.topic):
             tags = ("topic", topic), ("partition", str(tp.partition))
             name = self._metrics.name(metric, GROUP, text, *tags)

@@ -82,13 +82,16 @@ def describe(group: str, bootstrap_servers: Servers, **options: Any) -> GroupDes
         return client.describe(group)
 
 
-def offsets(group: str, bootstrap_servers: Servers, **options: Any) -> dict[TopicPartition, GroupOffset]:
+def offsets(
+    group: str, bootstrap_servers: Servers, *, seconds: bool = True, **options: Any
+) -> dict[TopicPartition, GroupOffset]:
     """Returns a dict of partition -> offsets of the group, sorted by partition.
 
-    The result contains the partitions with a committed offset and those assigned to a member.
+    The result contains the partitions with a committed offset and those assigned to a member. For `lag_seconds`, one
+    batch of each partition with a lag is read; with `seconds=False`, nothing is read, and `lag_seconds` is None.
     """
     with GroupClient(bootstrap_servers, **options) as client:
-        return client.offsets(client.describe(group))
+        return client.offsets(client.describe(group), seconds=seconds)
 
 
 def alter_offsets(group: str, offsets: NewOffsets, bootstrap_servers: Servers, **options: Any) -> None:
@@ -226,17 +229,23 @@ class GroupClient(GroupClientBase):
         return self._engine.run(self._describe_all(states, types))
 
     @guarded
-    def offsets(self, group: GroupDescription) -> dict[TopicPartition, GroupOffset]:
-        """Returns the offsets of a group by partition. The owners of the partitions are taken from `group`."""
-        return self._engine.run(self._offsets(group))
+    def offsets(self, group: GroupDescription, *, seconds: bool = False) -> dict[TopicPartition, GroupOffset]:
+        """Returns the offsets of a group by partition. The owners of the partitions are taken from `group`.
+
+        With `seconds=True`, one batch of each partition with a lag is read for `lag_seconds`.
+        """
+        return self._engine.run(self._offsets(group, seconds))
 
     @guarded
-    def all_offsets(self, groups: Collection[GroupDescription]) -> builtins.list[dict[TopicPartition, GroupOffset]]:
+    def all_offsets(
+        self, groups: Collection[GroupDescription], *, seconds: bool = False
+    ) -> builtins.list[dict[TopicPartition, GroupOffset]]:
         """Returns the offsets of several groups by partition, in the order of `groups`.
 
-        The first offset and the end offset of a partition are requested only once for all groups.
+        The first offset and the end offset of a partition are requested only once for all groups. `seconds` is that of
+        `offsets`.
         """
-        return self._engine.run(self._all_offsets(groups))
+        return self._engine.run(self._all_offsets(groups, seconds))
 
     @guarded
     def alter_offsets(self, group: str, offsets: NewOffsets) -> None:

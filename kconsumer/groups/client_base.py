@@ -105,14 +105,14 @@ class GroupClientBase(ABC):
         listings = yield from self._list(states, types)
         return (yield from self._queries.describe_listed(listings, self._timer()))
 
-    def _offsets(self, group: GroupDescription) -> Operation[dict[TopicPartition, GroupOffset]]:
-        tables = yield from self._all_offsets([group])
+    def _offsets(self, group: GroupDescription, seconds: bool) -> Operation[dict[TopicPartition, GroupOffset]]:
+        tables = yield from self._all_offsets([group], seconds)
         return tables[0]
 
     def _all_offsets(
-        self, groups: Collection[GroupDescription]
+        self, groups: Collection[GroupDescription], seconds: bool
     ) -> Operation[builtins.list[dict[TopicPartition, GroupOffset]]]:
-        return (yield from self._queries.group_offsets(groups, self._timer()))
+        return (yield from self._queries.group_offsets(groups, seconds, self._timer()))
 
     def _alter_offsets(self, group: str, offsets: NewOffsets) -> Operation[None]:
         checked = offsets_to_commit(offsets)

@@ -7,8 +7,9 @@ responses, such as the lag.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.lock import Timer
@@ -18,6 +19,7 @@ from kconsumer.engine.base import Engine
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import GroupError, KafkaError, error_for
 from kconsumer.groups.administration import config_change, config_query, offset_deletion, removal
+from kconsumer.groups.first_records import FIRST_BYTES, NEXT_BYTES, FirstRecord, first_record
 from kconsumer.groups.manager import DESCRIPTIONS, GroupsManager, QueryKind
 from kconsumer.groups.responses import GroupPosition
 from kconsumer.groups.transactions import (
@@ -37,6 +39,9 @@ from kconsumer.groups.types import (
 )
 from kconsumer.offsets.list_offsets import EARLIEST, LATEST, OffsetTable
 from kconsumer.types import OffsetAndMetadata, TopicPartition
+
+K = TypeVar("K", bound=Hashable)
+Place = tuple[TopicPartition, int]  # an offset in a partition
 
 
 class GroupQueries:
@@ -102,11 +107,12 @@ class GroupQueries:
         return descriptions
 
     def group_offsets(
-        self, groups: Collection[GroupDescription], timer: Timer
+        self, groups: Collection[GroupDescription], seconds: bool, timer: Timer
     ) -> Operation[list[dict[TopicPartition, GroupOffset]]]:
         """Returns one dict for each group, in the order of `groups`: partition -> offsets of the group.
 
-        The dict contains the partitions with a committed offset and those assigned to a member.
+        The dict contains the partitions with a committed offset and those assigned to a member. If `seconds` is True,
+        the offsets have `lag_seconds`.
         """
         with self._components.changing():
             promises = [self._groups.offsets(group.group_id, group.type, timer.deadline) for group in groups]
@@ -119,10 +125,42 @@ class GroupQueries:
         owners = [_owners(group) for group in groups]
         everything = {tp for table in (*positions, *owners) for tp in table}
         starts, ends = yield from self._bounds(everything, timer)
-        return [
+        tables = [
             {tp: _offset(tp, at.get(tp), starts, ends, owner) for tp in sorted({*at, *owner})}
             for at, owner in zip(positions, owners, strict=True)
         ]
+        if not seconds:
+            return tables
+        places = {place for table in tables for tp, at in table.items() if (place := _first_unread(tp, at)) is not None}
+        ages = yield from self._ages(places, ends, timer)
+        return [{tp: _with_age(at, ages.get(_first_unread(tp, at))) for tp, at in table.items()} for table in tables]
+
+    def _ages(
+        self, places: Iterable[Place], ends: Mapping[TopicPartition, int], timer: Timer
+    ) -> Operation[Mapping[Place | None, float | None]]:
+        """Returns how old (s) the first record from each place on is. It is 0 if there is none before the end, and
+        missing if it is unknown."""
+        parts, ages, max_bytes = self._components, dict[Place | None, float | None](), FIRST_BYTES
+        unread = {place: place[1] for place in places}  # the next offset to read, for each place
+        while unread:
+            kinds = {}
+            with parts.changing():
+                for place, offset in unread.items():
+                    leader = parts.cluster.leader(place[0]).leader
+                    if leader is not None:
+                        kind = first_record(place[0], offset, max_bytes, parts.config.read_committed)
+                        kinds[place] = leader.id, kind
+            found: dict[Place, FirstRecord] = yield from self._ask(kinds, "reading uncommitted records", timer)
+            now, asked, unread = parts.clock.wall_ms(), unread, {}
+            for place, record in found.items():
+                if record.timestamp is not None:
+                    ages[place] = max(0, now - record.timestamp) / 1000
+                elif record.next_offset >= ends[place[0]]:
+                    ages[place] = 0.0
+                elif record.next_offset > asked[place]:
+                    unread[place] = record.next_offset
+            max_bytes = NEXT_BYTES
+        return ages
 
     def alter_offsets(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timer: Timer
@@ -236,12 +274,18 @@ class GroupQueries:
 
     def _ask_brokers(self, kinds: Mapping[int, QueryKind], what: str, timer: Timer) -> Operation[dict[int, Any]]:
         """Send one request to each of these brokers at once. Returns the results by the id of the broker."""
+        return (yield from self._ask({node: (node, kind) for node, kind in kinds.items()}, what, timer))
+
+    def _ask(self, requests: Mapping[K, tuple[int, QueryKind]], what: str, timer: Timer) -> Operation[dict[K, Any]]:
+        """Send several requests at once, each to the broker with this id. Returns the results under the same keys."""
         with self._components.changing():
-            promises = {node: self._groups.request(kind, timer.deadline, node=node) for node, kind in kinds.items()}
+            promises = {
+                key: self._groups.request(kind, timer.deadline, node=node) for key, (node, kind) in requests.items()
+            }
         results = {}
         try:
-            for node, promise in promises.items():
-                results[node] = yield from self._operations.result(promise, timer, what)
+            for key, promise in promises.items():
+                results[key] = yield from self._operations.result(promise, timer, what)
         finally:
             self._abandon(promises.values())
         return results
@@ -306,3 +350,15 @@ def _offset(
         return GroupOffset(None, starts.get(tp), end, None, owners.get(tp))
     lag = at.lag if at.lag is not None or end is None else end - at.committed
     return GroupOffset(at.committed, starts.get(tp), end, lag, owners.get(tp), at.leader_epoch, at.metadata)
+
+
+def _first_unread(tp: TopicPartition, at: GroupOffset) -> Place | None:
+    """Returns where the first record is that a group has not committed. Returns None if there is none, or if it is
+    unknown."""
+    if at.committed is None or at.log_start is None or not at.lag or at.lag < 0:
+        return None
+    return tp, max(at.committed, at.log_start)
+
+
+def _with_age(at: GroupOffset, age: float | None) -> GroupOffset:
+    return replace(at, lag_seconds=0.0 if at.lag is not None and at.lag <= 0 else age)

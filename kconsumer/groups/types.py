@@ -5,7 +5,7 @@ A consumer does not need them, so they are not in `kconsumer/types.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kconsumer.types import Node, TopicPartition
 
@@ -65,6 +65,10 @@ class GroupOffset:
     owner: str | None = None  #: the id of the member that reads the partition; None if there is none or several
     leader_epoch: int | None = None
     metadata: str = ""
+    #: How old the first record is that the group has not read yet (s, by its timestamp); 0.0 if there is none. If that
+    #: record is deleted, it is the oldest one that exists. None if no offset is committed, if the record cannot be read
+    #: or has no timestamp, or if the age was not requested. It grows with time, so comparisons leave it out.
+    lag_seconds: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

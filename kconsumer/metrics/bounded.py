@@ -1,13 +1,15 @@
 """BoundedMetrics: the metrics of one consumer, for exporters. Bounds how many topics, partitions and brokers have any.
 
 A consumer may have thousands of partitions, each with metrics of its own, and systems that store metrics suffer from as
-many series. Decides which metrics are exported.
+many series. Decides which metrics are exported, and under which names: those of the consumer and those of its topics
+have different names, so that the sum over all series of a name counts nothing twice.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._common.signal_safe_lock import SignalSafeLock
@@ -34,10 +36,12 @@ class BoundedMetrics(MetricsReporter):
         for name, limit in self._limits.items():
             if limit < 0:
                 raise ConfigError(f"{name} cannot be negative: {limit}")
-        self._lock = SignalSafeLock()  # guards the three below
+        self._lock = SignalSafeLock()  # guards the five below
         self._metrics: dict[MetricName, Metric] = {}
         self._counts: dict[str, Counter[Key]] = {limit: Counter() for _, limit in LIMITED}
         self._dropped: set[MetricName] = set()
+        self._tags: dict[tuple[str, str], int] = {}  # group and name -> the smallest number of tags
+        self._renamed: set[str] = set()  # names of topics that have another name, with dots, in metrics of their own
         self._begun = self._closed = False
 
     def __repr__(self) -> str:
@@ -55,7 +59,14 @@ class BoundedMetrics(MetricsReporter):
 
     def metric_change(self, metric: Metric) -> None:
         """Keep a metric that is new, or that replaces another one."""
+        name, count = metric.name, len(metric.name.tags)
         with self._lock:
+            self._tags[name.group, name.name] = min(count, self._tags.get((name.group, name.name), count))
+            topic = dict(name.tags).get("topic", "")
+            if "." in topic:
+                self._renamed.add(topic.replace(".", "_"))
+            elif topic in self._renamed:
+                return
             if metric.name in self._metrics or self._admit(metric.name):
                 self._metrics[metric.name] = metric
             else:
@@ -83,6 +94,18 @@ class BoundedMetrics(MetricsReporter):
         """Returns the metrics, and the number of those that the limits have kept out."""
         with self._lock:
             return list(self._metrics.values()), len(self._dropped)
+
+    def exported(self, name: MetricName) -> MetricName:
+        """Returns a metric's name for other systems.
+
+        If the consumer has `records-consumed-total`, too, that of a topic is `records-consumed-by-topic-total`.
+        """
+        if len(name.tags) <= self._tags.get((name.group, name.name), len(name.tags)):
+            return name
+        tags = dict(name.tags)
+        level = next((tag for tag, _ in LIMITED if tag in tags), "tag")
+        stem = name.name.removesuffix("-total")
+        return replace(name, name=f"{stem}-by-{level}{name.name[len(stem) :]}")
 
     def _begin(self) -> None:
         """Begin to export. Called once."""

@@ -21,8 +21,9 @@ SCOPE = "kconsumer"
 class OpenTelemetryReporter(BoundedMetrics):
     """Exports the metrics of one consumer to OpenTelemetry. An element of `metrics_reporters`.
 
-    Each consumer needs a reporter of its own. The instruments are called `kconsumer.<group>.<name>`. Those of `…-total`
-    are observable counters, the others gauges. Tags are attributes. Metrics without a value are left out. Without a
+    Each consumer needs a reporter of its own. The instruments are called `kconsumer.<group>.<name>`. If the consumer
+    and its topics have metrics of one name, those of the topics are called `…-by-topic`. Those of `…-total` are
+    observable counters, the others gauges. Tags are attributes. Metrics without a value are left out. Without a
     `meter_provider`, the global one is used. The limits are those of `PrometheusReporter`.
 
     Raises ConfigError for a negative limit.
@@ -43,7 +44,16 @@ class OpenTelemetryReporter(BoundedMetrics):
         """Export a metric that is new, or that replaces another one."""
         super().metric_change(metric)
         if self._begun and not self._closed:
-            self._instruments().require(metric.name)
+            self._instruments().require(self._instrument(metric.name), metric.name.description)
+
+    def _instrument(self, name: MetricName) -> str:
+        return instrument_name(self.exported(name))
+
+    def observations(self, instrument: str) -> Iterator[Observation]:
+        """Yield the values of the metrics that an instrument exports."""
+        for metric in self.snapshot()[0]:
+            if self._instrument(metric.name) == instrument and math.isfinite(value := metric.value()):
+                yield Observation(value, dict(metric.name.tags))
 
     def _instruments(self) -> _Instruments:
         return _Instruments.of(self._provider or get_meter_provider())
@@ -52,7 +62,7 @@ class OpenTelemetryReporter(BoundedMetrics):
         instruments = self._instruments()
         instruments.add(self)
         for metric in self.snapshot()[0]:
-            instruments.require(metric.name)
+            instruments.require(self._instrument(metric.name), metric.name.description)
 
     def _end(self) -> None:
         self._instruments().remove(self)
@@ -88,26 +98,21 @@ class _Instruments:
         with self._lock:
             self._reporters.remove(reporter)
 
-    def require(self, name: MetricName) -> None:
-        """Create the instrument of a metric, unless it exists."""
-        instrument = instrument_name(name)
+    def require(self, instrument: str, description: str) -> None:
+        """Create an instrument, unless it exists."""
         with self._lock:
             if instrument in self._known:
                 return
             self._known.add(instrument)
         counts = instrument.endswith("-total")
         create = self._meter.create_observable_counter if counts else self._meter.create_observable_gauge
-        create(instrument, [partial(self._observe, name.group, name.name)], description=name.description)
+        create(instrument, [partial(self._observe, instrument)], description=description)
 
-    def _observe(self, group: str, name: str, _options: CallbackOptions) -> Iterator[Observation]:
+    def _observe(self, instrument: str, _options: CallbackOptions) -> Iterator[Observation]:
         with self._lock:
             reporters = list(self._reporters)
         for reporter in reporters:
-            for metric in reporter.snapshot()[0]:
-                if metric.name.name == name and metric.name.group == group:
-                    value = metric.value()
-                    if math.isfinite(value):
-                        yield Observation(value, dict(metric.name.tags))
+            yield from reporter.observations(instrument)
 
 
 def instrument_name(name: MetricName) -> str:

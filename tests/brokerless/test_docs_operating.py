@@ -51,7 +51,7 @@ def test_the_table_of_states_is_complete() -> None:
     assert [state.value for state in PartitionCondition] == first_column("A consumer that reads nothing")
 
 
-@pytest.mark.parametrize(("file", "count"), [("alerts.yml", 7), ("dashboard.json", 8)])
+@pytest.mark.parametrize(("file", "count"), [("alerts.yml", 8), ("dashboard.json", 8)])
 def test_rules_and_panels_name_metrics(file: str, count: int, metrics: set[tuple[str, str]]) -> None:
     """Metrics have the names under which `kconsumer.prometheus` exports them."""
     text = (MONITORING / file).read_text(encoding="utf-8")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
+from math import isnan
 from typing import Any, cast
 
 import pytest
 
-from kconsumer import Consumer
+from kconsumer import Consumer, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import RecordDeserializationError
 from kconsumer.testing import FakeCluster
@@ -98,6 +100,28 @@ def test_each_poll_is_recorded(new_consumer: Callable[..., Consumer], way: Calla
     assert [left, BATCH] == values(consumer, "records-lag-avg", "records-lead-avg", **of_partition)
     for tags in ({}, {"topic": TOPIC}):
         assert [BATCH, BATCH * SIZE] == values(consumer, "records-consumed-total", "bytes-consumed-total", **tags)
+
+
+def test_the_age_of_the_last_record(cluster: FakeCluster, new_consumer: Callable[..., Consumer]) -> None:
+    """While there is a lag, `records-lag-seconds` is the age of the last record returned; then it is 0. It has no value
+    before a record was returned."""
+    topic, hour_ms = f"aged-{next(NUMBERS)}", 3_600_000
+    cluster.create_topic(topic, 1)
+    for hours in (9, 7, 5):
+        cluster.produce(topic, [b"v"], timestamp=int(time.time() * 1000) - hours * hour_ms)
+    consumer = new_consumer(topic, max_poll_records=1)
+    of_partition = {"topic": topic, "partition": "0"}
+
+    def ages() -> list[int]:
+        found = values(consumer, "records-lag-seconds", **of_partition) + values(consumer, "records-lag-seconds-max")
+        return [round(age / 360) for age in found]
+
+    assert isnan(values(consumer, "records-lag-seconds-max")[0])
+    for expected in (90, 70, 0):
+        assert poll(consumer) == 1
+        assert [expected] * 2 == ages()
+    consumer.seek(TopicPartition(topic, 0), 0)
+    assert [50, 50] == ages()
 
 
 def test_bytes_of_compressed_records(new_consumer: Callable[..., Consumer]) -> None:

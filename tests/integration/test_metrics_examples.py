@@ -54,7 +54,7 @@ def test_prometheus(kafka: Kafka, topic: str) -> None:
             # A scrape during poll() may contain some of the new values, and old ones.
             with urllib.request.urlopen(url, timeout=10) as response:
                 text: str = response.read().decode()
-            labels = re.findall(r"_records_consumed_total\{([^}]*)\} 25\.0\n", text)
+            labels = re.findall(r"_records_consumed(?:_by_topic)?_total\{([^}]*)\} 25\.0\n", text)
             lags = re.findall(r"_records_lag\{([^}]*)\} 0\.0\n", text)
             return (text, labels, lags) if len(labels) > 1 and lags else None
 
@@ -80,5 +80,5 @@ def test_opentelemetry(kafka: Kafka, topic: str) -> None:
             if 25.0 in [point["value"] for point in total["data_points"]]:
                 break
     assert total["is_monotonic"]
-    by_topic = [point["value"] for point in total["data_points"] if point["attributes"].get("topic") == topic]
-    assert [25.0] == by_topic
+    by_topic = found["kconsumer.consumer-fetch-manager-metrics.records-consumed-by-topic-total"]["data_points"]
+    assert [(topic, 25.0)] == [(point["attributes"]["topic"], point["value"]) for point in by_topic]

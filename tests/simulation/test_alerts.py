@@ -149,9 +149,10 @@ def keeping_up(case: Case) -> None:
 
 @every_engine
 def test_lags(options: dict[str, Any]) -> None:
-    """ConsumerLags fires for a consumer that reads a large fetch slowly, in small batches."""
+    """ConsumerLags and ConsumerReadsOldRecords fire for a consumer that reads a large fetch slowly, in small parts."""
     scrapes = run(slow, max_poll_records=10, **options)
     assert firing("ConsumerLags", scrapes)
+    assert firing("ConsumerReadsOldRecords", scrapes)
     assert not firing("ConsumerReadsNothing", scrapes)
 
 

@@ -389,7 +389,9 @@ async def read_without_a_group_in_tasks() -> None:
         client.read_range(("orders", 0), 0, 1, schema="flink")  # type: ignore[arg-type]  # no such schema
     async with aio.groups.GroupClient("localhost:9092") as groups:
         description = await groups.describe("billing")
-        assert_type(await groups.offsets(description), dict[TopicPartition, kconsumer.groups.GroupOffset])
+        offsets = await groups.offsets(description, seconds=True)
+        assert_type(offsets, dict[TopicPartition, kconsumer.groups.GroupOffset])
+        assert_type(offsets[TopicPartition("orders", 0)].lag_seconds, float | None)
         await groups.alter_offsets("billing", {TopicPartition("orders", 0): 5})
         await groups.delete("billing")
         await groups.alter_share_offsets("workers", {TopicPartition("jobs", 0): 5})

@@ -64,7 +64,7 @@ cdef bint check_records(
     """
     cdef Record record
     cdef const unsigned char* start
-    cdef int64_t offset
+    cdef int64_t offset, last_delta = 0
     # Values that change with each record are in local variables, which the compiler can keep in registers. It could not
     # do so with fields of the structs, because another pointer might refer to them.
     cdef Span rest = batch.segment.span
@@ -97,6 +97,7 @@ cdef bint check_records(
         if count == 0:
             out.span.p = start
         count += 1
+        last_delta = record.timestamp_delta
         out.span.end = rest.p
     if not good:
         rest.p = start
@@ -104,6 +105,7 @@ cdef bint check_records(
     batch.left = left
     batch.reached = reached
     out.count = count
+    out.last_timestamp = timestamp_of(out, last_delta)
     return good
 
 

@@ -24,6 +24,7 @@ cdef struct RunSegment:
     int8_t magic               # the format of the records: 2, or 0 and 1 (see message_set.pxd)
     int32_t leader_epoch       # -1: none
     Py_ssize_t batch_at        # index in the fetched bytes at which the batch starts
+    int64_t last_timestamp     # of the last record; unused if there is none
 
 
 cdef inline bint read_next(Span* span, int magic, Record* out) noexcept nogil:
@@ -31,6 +32,11 @@ cdef inline bint read_next(Span* span, int magic, Record* out) noexcept nogil:
     if magic == 2:
         return read_record(span, out)
     return read_message(span, magic, out)
+
+
+cdef inline int64_t timestamp_of(const RunSegment* segment, int64_t delta) noexcept nogil:
+    """Returns the timestamp of a record with this delta."""
+    return segment.base_timestamp if segment.one_timestamp else offset_at(segment.base_timestamp, delta)
 
 
 cdef class RecordRun:
@@ -58,6 +64,7 @@ cdef class RecordRun:
     cdef int add(self, const RunSegment* segment, object owner) except -1
     cdef int stop_before(self, Py_ssize_t index, int64_t last_offset) except -1
     cdef RunSegment* segment_of(self, Py_ssize_t index) noexcept
+    cdef int64_t last_timestamp(self)
     cdef int cut(self, Py_ssize_t count) noexcept
 
 

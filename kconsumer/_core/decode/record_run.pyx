@@ -259,6 +259,17 @@ cdef class RecordRun:
             segment += 1
         return segment
 
+    cdef int64_t last_timestamp(self):
+        """Returns the timestamp of the last record (ms since 1970); -1: there is none."""
+        cdef Py_ssize_t i = self.used
+        if self.objects is not None:
+            return (<ConsumerRecord?> self.objects[self.count - 1]).timestamp
+        while i:
+            i -= 1
+            if self.segments[i].count:
+                return self.segments[i].last_timestamp
+        return -1
+
     cdef int cut(self, Py_ssize_t count) noexcept:
         """Drop all records after the first `count`."""
         cdef Py_ssize_t left = count, i
@@ -282,6 +293,7 @@ cdef int cut_segment(RunSegment* segment, Py_ssize_t count) noexcept:
     while left and read_next(&rest, segment.magic, &record):
         if offset_at(segment.base_offset, record.offset_delta) >= segment.floor:
             left -= 1
+            segment.last_timestamp = timestamp_of(segment, record.timestamp_delta)
     segment.span.end = rest.p
     segment.count = count
     return 0
@@ -322,7 +334,7 @@ cdef int add_encoded(RecordRun run, ConsumerRecord record) except -1:
     segment.span.end = segment.span.p + PyBytes_GET_SIZE(data)
     segment.count = 1
     segment.floor = segment.base_offset = record.offset
-    segment.base_timestamp = record.timestamp
+    segment.base_timestamp = segment.last_timestamp = record.timestamp
     segment.one_timestamp = True
     segment.timestamp_kind = record.timestamp_kind
     segment.magic = 2

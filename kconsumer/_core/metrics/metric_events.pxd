@@ -59,6 +59,7 @@ cdef class FetchEvents:
     cdef object new_topic           # returns the DataSensors of a topic; None: the topic is gone
     cdef readonly dict topics       # topic -> DataSensors
     cdef readonly dict partitions   # partition -> SensorPair of lag and lead
+    cdef readonly dict returned     # partition -> timestamp (ms since 1970) of the last record that a poll returned
     cdef bint read_committed
     cdef public SampledValues filtered    # the number of records that a filter has dropped; None: there is no filter
 

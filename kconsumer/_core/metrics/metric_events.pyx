@@ -202,15 +202,15 @@ cdef class FetchEvents:
         self, SensorPair responses not None, DataSensors data not None, new_topic not None, bint read_committed
     ):
         self.responses, self.data, self.new_topic = responses, data, new_topic
-        self.topics, self.partitions, self.read_committed = {}, {}, read_committed
+        self.topics, self.partitions, self.returned, self.read_committed = {}, {}, {}, read_committed
 
     cpdef int record_response(self, double latency_ms, double throttle_ms, double now) except -1:
         """Record the latency and the throttle time (ms) of a Fetch response."""
         return add_both(self.responses, latency_ms, throttle_ms, now, 1)
 
     cpdef int record_returned(self, list runs, dict positions, object states, double now) except -1:
-        """Record what a poll returns: the number and the uncompressed size of the records of each run. Also records the
-        lag and lead of each partition whose position the poll has moved.
+        """Record what a poll returns: the number and the uncompressed size of the records of each run, and the
+        timestamp of the last one. Also records the lag and lead of each partition whose position the poll has moved.
 
         `positions`: the new positions. `states`: the PartitionStates of the assigned partitions.
         """
@@ -219,6 +219,8 @@ cdef class FetchEvents:
             run = <RecordRun?> item
             record_consumed(self.data, run.size, run.count, now)
             record_consumed(self.topic(run.topic_partition.topic), run.size, run.count, now)
+            if run.count and run.topic_partition in self.partitions:
+                self.returned[run.topic_partition] = run.last_timestamp()
         for tp, position in positions.items():
             sensors, state = self.partitions.get(tp), states.get(tp)
             if sensors is not None and state is not None:

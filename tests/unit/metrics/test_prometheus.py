@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kconsumer import Consumer, Metric, MetricName
 from kconsumer.errors import ConfigError
 from kconsumer.prometheus import PrometheusReporter
-from kconsumer.testing import MockConsumer
+from kconsumer.testing import FakeCluster, MockConsumer
 
 FETCH = "consumer-fetch-manager-metrics"
 PREFIX = "kconsumer_consumer_fetch_manager_metrics_"
@@ -69,10 +69,12 @@ def test_families(registry: CollectorRegistry) -> None:
         "# HELP kconsumer_app_info_version About version",
         "# TYPE kconsumer_app_info_version gauge",
         r'kconsumer_app_info_version{client_id="c",version="a\"b\\c\nd"} 1.0',
+        f"# HELP {PREFIX}records_consumed_by_topic_total About records-consumed-total",
+        f"# TYPE {PREFIX}records_consumed_by_topic_total counter",
+        f'{PREFIX}records_consumed_by_topic_total{{client_id="c",topic="t"}} 12.0',
         f"# HELP {PREFIX}records_consumed_total About records-consumed-total",
         f"# TYPE {PREFIX}records_consumed_total counter",
         f'{PREFIX}records_consumed_total{{client_id="c"}} 12.0',
-        f'{PREFIX}records_consumed_total{{client_id="c",topic="t"}} 12.0',
         f"# HELP {PREFIX}records_lag About records-lag",
         f"# TYPE {PREFIX}records_lag gauge",
         f'{PREFIX}records_lag{{client_id="c",partition="0",topic="t"}} 3.0',
@@ -80,6 +82,26 @@ def test_families(registry: CollectorRegistry) -> None:
         f"# TYPE {DROPPED} gauge",
         f'{DROPPED}{{client_id="c"}} 0.0',
     ] == scrape(registry).splitlines()
+
+
+def test_sums_count_nothing_twice(registry: CollectorRegistry) -> None:
+    """The sum of all series of a name counts each record once, also of a topic that has a second name in metrics."""
+    with FakeCluster() as cluster:
+        for topic, count in (("eu.orders", 3), ("returns", 4)):
+            cluster.create_topic(topic)
+            cluster.produce(topic, [b"v"] * count)
+        reporter = PrometheusReporter(registry, max_partitions=9)
+        options = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "earliest"}
+        with Consumer(metrics_reporters=[reporter], **options) as consumer:
+            consumer.assign([("eu.orders", 0), ("returns", 0)])
+            left = 7
+            while left:
+                left -= len(consumer.poll(10))
+            found = series(registry)
+    for name in ("records_consumed_total", "records_consumed_by_topic_total"):
+        assert 7 == sum(value for (of, _), value in found.items() if of == PREFIX + name)
+    lags = {dict(labels)["topic"] for (of, labels) in found if of == PREFIX + "records_lag_max_by_partition"}
+    assert {"eu.orders", "returns"} == lags
 
 
 def test_partitions_and_brokers_have_no_series_by_default(registry: CollectorRegistry) -> None:
