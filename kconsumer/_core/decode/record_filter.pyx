@@ -131,6 +131,7 @@ cdef int add_marked(RecordRun run, const RunSegment* segment, object owner, cons
             if part.count == 0:
                 part.span.p = start
             part.span.end = rest.p
+            part.last_timestamp = timestamp_of(&part, record.timestamp_delta)
             part.count += 1
         elif part.count:
             run.add(&part, owner)
