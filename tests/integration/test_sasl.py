@@ -37,6 +37,7 @@ from support.brokers.sasl import (
     unsecured_token,
     write_secret,
 )
+from support.fakes.tunnel_proxy import TunnelProxy
 from support.harnesses.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.broker
@@ -150,6 +151,23 @@ def test_over_tls(
     options = {"security_protocol": "SASL_SSL", "ssl_cafile": authority[0], "sasl_mechanism": mechanism, **user}
     consumer = new_consumer(topic_name, group_id=topic_name, **login(kafka, "SECURE", **options))
     assert [b"one"] == read(consumer, 1)
+
+
+@pytest.mark.parametrize(("option", "scheme"), [("socks_proxy", "socks5"), ("http_proxy", "http")])
+def test_over_tls_through_a_proxy(
+    kafka: Kafka, authority: tuple[str, str], new_consumer: NewConsumer, topic_name: str, option: str, scheme: str
+) -> None:
+    """A group member connects to the broker and the coordinator through a proxy, which checks a login of its own."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"one"])
+    with TunnelProxy(login=("me", "secret")) as proxy:
+        options = {"security_protocol": "SASL_SSL", "ssl_cafile": authority[0]}
+        options[option] = f"{scheme}://me:secret@{proxy.address}"
+        consumer = new_consumer(topic_name, group_id=topic_name, **login(kafka, "SECURE", **options))
+        assert [b"one"] == read(consumer, 1)
+        consumer.close()
+        assert len(proxy.asked) > 1
+        assert {"me"} == {asked.user for asked in proxy.asked}
 
 
 def test_a_delegation_token(kafka: Kafka, topic_name: str) -> None:

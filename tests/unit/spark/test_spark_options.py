@@ -155,6 +155,16 @@ def test_client_options_of_java_keys() -> None:
     } == config.client_options()
 
 
+@pytest.mark.parametrize(("key", "scheme"), [("socks.proxy", "socks5"), ("http.proxy", "http")])
+def test_a_proxy(key: str, scheme: str) -> None:
+    """The address of a proxy is passed to clients, and no repr shows it, because it may contain a password."""
+    config = parse({**MINIMAL, f"kafka.{key}": f"{scheme}://me:opensesame@p:1"}, "batch")
+    assert f"{scheme}://me:opensesame@p:1" == config.client_options()[key.replace(".", "_")]
+    assert "opensesame" not in repr(config)
+    with pytest.raises(ConfigError, match=f"it takes {scheme}://"):
+        parse({**MINIMAL, f"kafka.{key}": "p:1"}, "batch")
+
+
 def test_isolation_level_is_read_from_the_java_key() -> None:
     """kafka.isolation.level chooses read_committed."""
     config = parse({**MINIMAL, "kafka.isolation.level": "read_committed"}, "batch")
