@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer._internal.managers import FOREVER, UnsentRequest
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.coordinator.classic_protocol.embedded import (
-    decode_assignment,
     decode_subscription,
     encode_assignment,
 )
@@ -41,16 +40,6 @@ def test_first_join_sends_what_java_sends() -> None:
     subscription = decode_subscription(protocol.metadata)
     assert (["a", "b"], [], -1) == (subscription.topics, subscription.owned_partitions, subscription.generation_id)
     assert [] == group.poll(), "one JoinGroup at a time"
-
-
-def test_leader_assigns_through_its_plugin() -> None:
-    """The leader runs the assignor named in the response and sends every member's assignment."""
-    group = GroupHarness()
-    sync = group.join(leader=True)
-    (assignment,) = sync.message.assignments
-    assert "me" == assignment.member_id
-    (topic,) = decode_assignment(assignment.assignment).assigned_partitions
-    assert ("t", [0, 1]) == (topic.topic, list(topic.partitions))
 
 
 def test_leader_rejoins_when_partitions_are_added() -> None:
@@ -146,24 +135,6 @@ def test_a_check_that_a_rebalance_has_overtaken_is_ignored() -> None:
     assert group.membership.idle
 
 
-def test_a_plugin_that_fails_is_raised_and_tried_again() -> None:
-    """An assignor's exception is raised to the caller and names the plugin; the member joins again."""
-
-    class Broken(FirstTakesAll):
-        def assign(self, cluster, subscriptions):  # type: ignore[no-untyped-def]
-            raise RuntimeError("no idea")
-
-    group = GroupHarness(assignor=Broken())
-    group.respond(group.until("JoinGroup"), group.joined(leader=True))
-    assert [] == group.poll()
-    error = group.membership.take_error()
-    assert error is not None
-    assert "no idea" in str(error)
-    assert "first-takes-all" in str(error)
-    group.now += 1000
-    assert "JoinGroup" == group.until("JoinGroup").api.name
-
-
 def test_eager_rebalance_commits_then_revokes_all_then_joins() -> None:
     """An eager member commits, calls on_revoke for all partitions, drops them, sends JoinGroup without owned
     partitions, and calls on_assign for all.
@@ -187,19 +158,6 @@ def test_eager_rebalance_commits_then_revokes_all_then_joins() -> None:
     subscription = decode_subscription(join.message.protocols[0].metadata)
     assert ([], 1) == (subscription.owned_partitions, subscription.generation_id)
     assert "test" == join.message.reason
-
-
-@pytest.mark.parametrize(
-    ("assignor", "logged"), [(FirstTakesAll(), True), (FirstTakesAllCooperative(), False)], ids=["eager", "cooperative"]
-)
-def test_a_join_without_a_response_is_a_wait_if_nothing_is_read(assignor: FirstTakesAll, logged: bool) -> None:
-    """A member that reads its partitions while it waits for the other members is not reported; one without any is."""
-    group = GroupHarness(assignor=assignor)
-    group.stable(*tps("t", 0))
-    group.member.request_rejoin("test")
-    group.until("JoinGroup")
-    progress = group.heartbeat.progress
-    assert (True, logged) == (progress.waits, progress.warning_due < FOREVER)
 
 
 def test_cooperative_revocation_is_followed_by_a_second_join() -> None:

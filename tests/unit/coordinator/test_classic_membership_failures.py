@@ -221,34 +221,3 @@ def test_assignment_of_a_generation_that_was_reset_is_not_taken() -> None:
     assert () == group.assignment.assigned()
     assert [] == [kind for kind, _ in group.calls if kind is CallbackKind.ASSIGNED]
     assert GroupMetadata("g") == group.membership.group_metadata()
-
-
-def test_group_metadata_is_of_the_last_complete_rebalance() -> None:
-    """group_metadata() has the new generation once its assignment is applied, before on_revoke and on_assign; the
-    JoinGroup response alone does not change it. A fenced member keeps it; leaving resets it (Java onJoinComplete).
-    """
-    group = GroupHarness(assignor=FirstTakesAllCooperative())
-    seen: list[GroupMetadata] = []
-
-    def metadata() -> int:
-        seen.append(group.membership.group_metadata())
-        return seen[-1].generation_id
-
-    assert -1 == metadata()
-    group.stable(ZERO, ONE)
-    assert GroupMetadata("g", 1, "me") == group.membership.group_metadata()
-    group.member.request_rejoin("test")
-    sync = group.join(generation=2)
-    assert 1 == metadata(), "after the JoinGroup response the assignment is not known"
-    group.respond(sync, group.synced(ZERO))
-    assert 1 == metadata(), "the assignment is not applied"
-    group.poll()
-    callback = group.membership.due_callback
-    assert callback is not None
-    assert CallbackKind.REVOKED is callback.kind
-    assert 2 == metadata(), "in on_revoke a transaction commits in the new generation"
-    group.member.reset("fenced")
-    assert 2 == metadata(), "the broker would not fence a commit without a generation"
-    group.membership.leave("test", group.now)
-    assert -1 == metadata()
-    assert all(one.group_id == "g" for one in seen)

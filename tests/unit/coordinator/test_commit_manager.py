@@ -15,13 +15,6 @@ from kconsumer.errors import (
     RebalanceInProgressError,
     TimeoutError,
     TopicAuthorizationError,
-    WakeupError,
-)
-from kconsumer.schema.offsets import (
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
 )
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 from support.harnesses.group_harness import GroupHarness, committed, tps
@@ -40,15 +33,6 @@ def member(**options: Any) -> GroupHarness:
 def sent(group: GroupHarness) -> list[UnsentRequest]:
     """Returns the requests that the commit manager sends now."""
     return group.commits.poll(group.now).requests
-
-
-def fetched(code: int = 0, offset: int = 9, group_code: int = 0) -> OffsetFetchResponse:
-    """Returns an OffsetFetch response for t-0."""
-    partition = OffsetFetchResponsePartitions(
-        partition_index=0, committed_offset=offset, committed_leader_epoch=2, metadata="m", error_code=code
-    )
-    topic = OffsetFetchResponseTopics(name="t", partitions=[partition])
-    return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])
 
 
 @pytest.mark.parametrize("during_join", [True, False])
@@ -97,34 +81,6 @@ def committed_by(requests: list[UnsentRequest]) -> list[int]:
     return [request.message.topics[0].partitions[0].committed_offset for request in requests]
 
 
-def test_async_commits_in_flight_are_limited() -> None:
-    """Only a few of many asynchronous commits are in flight at a time. After a response all waiting ones are sent as
-    one request with the last offset of each partition, and they complete in order.
-    """
-    group = member()
-    done: list[int] = []
-    for n in range(MAX_IN_FLIGHT + 7):
-        promise = group.commits.commit({TopicPartition(T0.topic, n % 2): OffsetAndMetadata(n)})
-        promise.add_done_callback(lambda kept, n=n: done.append(n if kept.error is None else -1))
-    requests = sent(group)
-    assert [*range(MAX_IN_FLIGHT)] == committed_by(requests)
-    assert [] == sent(group)
-    group.respond(requests[0], committed(requests[0]))
-    (last,) = sent(group)
-    assert {0: 16, 1: 15} == {
-        partition.partition_index: partition.committed_offset
-        for topic in last.message.topics
-        for partition in topic.partitions
-    }
-    promise = group.commits.commit({T0: OffsetAndMetadata(99)})
-    assert [] == sent(group), "a commit is not added to a request in flight"
-    for request in [*requests[1:], last]:
-        group.respond(request, committed(request))
-    assert [*range(MAX_IN_FLIGHT + 7)] == done
-    assert [99] == committed_by(sent(group))
-    assert not promise.done
-
-
 def merged(group: GroupHarness, *commits: dict[TopicPartition, OffsetAndMetadata]) -> list[Promise[Any]]:
     """Returns asynchronous commits that wait for those in flight and will be sent in one request."""
     for n in range(MAX_IN_FLIGHT):
@@ -161,16 +117,6 @@ def test_merged_commits_fail_separately() -> None:
     assert not group.commits.pending_commits()
 
 
-def test_merged_commits_all_fail_with_their_connection() -> None:
-    """If the connection is lost all merged commits fail, and none is retried."""
-    group = member()
-    promises = merged(group, {T0: OffsetAndMetadata(1)}, {T0: OffsetAndMetadata(2)})
-    (request,) = the_rest(group)
-    group.break_connection(request, BrokerConnectionError("reset"))
-    assert [BrokerConnectionError] * 2 == [type(promise.error) for promise in promises]
-    assert not group.commits.pending_commits()
-
-
 def test_waiting_for_all_commits_waits_for_merged_ones() -> None:
     """An empty commit with a deadline completes after the last commit that was merged into another request."""
     group = member()
@@ -183,22 +129,6 @@ def test_waiting_for_all_commits_waits_for_merged_ones() -> None:
     assert not nothing.done
     group.respond(last, committed(last))
     assert [True] * 3 == [promise.done for promise in (*promises, nothing)]
-
-
-def test_a_commit_with_a_deadline_is_sent_alone() -> None:
-    """A commit with a deadline is not merged with or overtaken by others; an auto-commit is not merged either."""
-    group = member()
-    for n in range(MAX_IN_FLIGHT + 1):
-        group.commits.commit({T0: OffsetAndMetadata(n)})
-    group.commits.commit({T0: OffsetAndMetadata(50)}, group.now + 1000)
-    group.commits.commit({T0: OffsetAndMetadata(51)})
-    group.commits.commit({T0: OffsetAndMetadata(52)})
-    group.commits.commit({T0: OffsetAndMetadata(53)}, automatic=True)
-    requests = sent(group)
-    assert [*range(MAX_IN_FLIGHT + 1), 50] == committed_by(requests)
-    for request in requests:
-        group.respond(request, committed(request))
-    assert [52, 53] == committed_by(sent(group))
 
 
 @pytest.mark.parametrize("waiting", ["commit", "empty commit", "rebalance"])
@@ -214,24 +144,6 @@ def test_no_limit_delays_a_commit_with_a_deadline(waiting: str) -> None:
         group.commits.commit({T0: OffsetAndMetadata(99)} if waiting == "commit" else {}, group.now + 1000)
     group.commits.commit({T0: OffsetAndMetadata(100)})
     assert [*expected, 99][: len(expected) + (waiting == "commit")] == committed_by(sent(group))
-
-
-def test_auto_commit_follows_the_interval() -> None:
-    """maybe_auto_commit commits all positions once per interval, and not while an auto-commit is in flight."""
-    group = member(auto_commit_interval_ms=5000)
-    group.consume(T0, 7)
-    group.commits.maybe_auto_commit(group.now)
-    assert [] == sent(group)
-    group.now += 5000
-    group.commits.maybe_auto_commit(group.now)
-    (request,) = sent(group)
-    assert 7 == request.message.topics[0].partitions[0].committed_offset
-    group.now += 5000
-    group.commits.maybe_auto_commit(group.now)
-    assert [] == sent(group)
-    group.respond(request, committed(request))
-    group.commits.maybe_auto_commit(group.now)
-    assert 1 == len(sent(group))
 
 
 def test_failed_auto_commit_is_tried_again_soon() -> None:
@@ -352,18 +264,6 @@ def test_commit_without_time_is_sent_once() -> None:
     assert [5] == committed_by(sent(group))
     assert isinstance(promise.error, TimeoutError)
     assert [] == sent(group)
-
-
-def test_equal_lookups_end_separately() -> None:
-    """If one of two equal lookups ends by a timeout or a wakeup, the other continues."""
-    group = member()
-    lookup, other = (group.commits.committed([T0], group.now + 1000) for _ in range(2))
-    requests = sent(group)
-    other.set_exception(WakeupError("wakeup() was called"))
-    assert not lookup.done
-    for request in requests:
-        group.respond(request, fetched())
-    assert {T0: OffsetAndMetadata(9, "m", 2)} == lookup.result()
 
 
 def test_empty_assignment_has_nothing_to_look_up() -> None:

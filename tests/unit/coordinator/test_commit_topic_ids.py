@@ -9,11 +9,7 @@ import pytest
 from kconsumer._internal.managers import UnsentRequest
 from kconsumer.coordinator.commits import MAX_IN_FLIGHT
 from kconsumer.errors import KafkaError
-from kconsumer.schema import ZERO_UUID
 from kconsumer.schema.offsets import (
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
@@ -65,16 +61,6 @@ def test_ids_if_all_are_known(group: ConsumerGroupHarness) -> None:
     assert request.max_version > LAST_VERSION_WITH_NAMES
     group.reply(request, committed(request))
     assert {T0, U0} == set(promise.result())
-
-
-def test_names_if_one_is_not_known(group: ConsumerGroupHarness) -> None:
-    """If one topic has no id, all are identified by name in a version that has names, as in Java."""
-    stranger = TopicPartition("stranger", 0)
-    group.commits.commit({T0: OffsetAndMetadata(5), stranger: OffsetAndMetadata(1)}, group.now + 1000)
-    request = sent(group)
-    assert [ZERO_UUID, ZERO_UUID] == [topic.topic_id for topic in request.message.topics]
-    assert ["t", "stranger"] == [topic.name for topic in request.message.topics]
-    assert LAST_VERSION_WITH_NAMES == request.max_version
 
 
 def test_commits_with_and_without_ids_are_not_merged(group: ConsumerGroupHarness) -> None:
@@ -176,15 +162,6 @@ def test_a_position_after_a_seek_or_reset_is_in_the_current_topic(group: Consume
     group.positions.seek(T0, 0)
     group.commits.commit({T0: OffsetAndMetadata(0)}, group.now + 1000)
     assert [NEW] == [topic.topic_id for topic in sent(group).message.topics]
-
-
-def test_an_id_that_was_not_requested_is_ignored(group: ConsumerGroupHarness) -> None:
-    """An error for a topic that is not in the request is ignored."""
-    promise = group.commits.commit({T0: OffsetAndMetadata(5)}, group.now + 1000)
-    partition = OffsetCommitResponsePartition(partition_index=0, error_code=3)
-    response = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(topic_id=NEW, partitions=[partition])])
-    group.reply(sent(group), response)
-    assert {T0: OffsetAndMetadata(5)} == promise.result()
 
 
 def test_committed_offsets_by_id(group: ConsumerGroupHarness) -> None:

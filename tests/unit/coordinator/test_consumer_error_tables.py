@@ -304,14 +304,3 @@ def test_fetch_of_a_group(code: int) -> None:
 def test_fetch_of_a_partition(code: int) -> None:
     """Of the codes for one partition only those in the table are retried."""
     fetch(owner(), fetched(code), code, FETCH.get(name_of(code), "raise"))
-
-
-def test_fetch_with_a_stale_epoch_after_leaving() -> None:
-    """A stale epoch is a final error for a consumer that has left the group."""
-    group = owner()
-    promise = group.commits.committed([T0], group.now + 10_000)
-    request = sent(group)
-    group.membership.leave_callback()
-    group.membership.leave("test", group.now)
-    group.reply(request, fetched(group_code=CODE["STALE_MEMBER_EPOCH"]))
-    assert CODE["STALE_MEMBER_EPOCH"] == getattr(promise.error, "code", None)

@@ -9,7 +9,6 @@ from kconsumer.coordinator.consumer_protocol.state import MemberState
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
-    GroupError,
     KafkaError,
     ProtocolError,
     UnsupportedVersionError,
@@ -78,23 +77,6 @@ def test_a_changed_subscription_is_sent_at_once() -> None:
     assert {"subscribed_topic_names": ["t", "u"]} == fields(group.beat())
 
 
-def test_a_broker_pattern_is_sent_and_cleared() -> None:
-    """A broker pattern is sent as text; a later subscription by name clears it with an empty text."""
-    group = ConsumerGroupHarness(subscribe=False)
-    group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
-    request = group.beat()
-    assert ("t.*", [], 1) == (
-        request.message.subscribed_topic_regex,
-        request.message.subscribed_topic_names,
-        request.min_version,
-    )
-    group.respond(request, 1, {})
-    group.until_stable()
-    group.subscription.unsubscribe()
-    group.subscription.subscribe(["t"])
-    assert {"subscribed_topic_names": ["t"], "subscribed_topic_regex": ""} == fields(group.beat())
-
-
 @pytest.mark.parametrize("leave_sent", [True, False])
 def test_a_member_that_joins_by_names_clears_the_pattern_it_had_before(leave_sent: bool) -> None:
     """A join by names clears the pattern explicitly. If the coordinator missed that the member left, it would otherwise
@@ -120,78 +102,12 @@ def test_a_member_that_joins_by_names_clears_the_pattern_it_had_before(leave_sen
     assert "" == group.beat().message.subscribed_topic_regex
 
 
-def test_a_lost_coordinator_costs_no_backoff() -> None:
-    """After NOT_COORDINATOR the heartbeat is sent as soon as the coordinator is found again."""
-    group = ConsumerGroupHarness()
-    group.joined()
-    group.now += INTERVAL_MS
-    group.refuse(group.beat(), 16)
-    group.coordinator.coordinator = group.cluster.nodes[1]
-    assert group.beat()
-
-
-def test_a_heartbeat_to_a_loading_coordinator_is_repeated() -> None:
-    """After COORDINATOR_LOAD_IN_PROGRESS a heartbeat with every field is sent after retry_backoff_ms."""
-    group = ConsumerGroupHarness(retry_backoff_ms=100, retry_backoff_max_ms=100)
-    group.joined()
-    group.now += INTERVAL_MS
-    group.refuse(group.beat(), 14)
-    assert [] == group.poll()
-    group.now += 120
-    assert 300_000 == group.beat().message.rebalance_timeout_ms
-
-
-def test_a_joining_member_backs_off_too() -> None:
-    """Heartbeats of a joining member are sent at once, but after a backoff when they fail."""
-    group = ConsumerGroupHarness(retry_backoff_ms=100, retry_backoff_max_ms=100)
-    group.refuse(group.beat(), 14)
-    assert [] == group.poll()
-    assert 0 < group.heartbeat.time_to_next_ms(group.now) <= 120
-
-
-def test_a_broker_with_the_protocol_switched_off_says_so() -> None:
-    """Kafka 3.9 has the request but refuses it; the error has the same advice."""
-    group = ConsumerGroupHarness()
-    group.refuse(group.beat(), 35)
-    assert 'group_protocol="classic"' in str(group.membership.take_error())
-
-
 def test_a_broker_without_patterns_says_so() -> None:
     """For a SubscriptionPattern the error has other advice."""
     group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
     group.break_connection(group.beat(), UnsupportedVersionError("version 0 at most"))
     assert "SubscriptionPattern" in str(group.membership.take_error())
-
-
-def test_fatal_stays_fatal() -> None:
-    """After a fatal error every poll raises it, no heartbeat is sent, and subscribing again does not help."""
-    group = ConsumerGroupHarness()
-    group.joined({"t": [0]})
-    group.now += INTERVAL_MS
-    group.refuse(group.beat(), 81)
-    group.subscription.subscribe(["u"])
-    for _ in range(2):
-        error = group.membership.take_error()
-        assert isinstance(error, GroupError)
-        assert 81 == error.code
-        group.run_callbacks()
-        group.now += INTERVAL_MS
-        assert [] == group.poll()
-    assert [("lost", ("t", 0))] == [(kind, ps[0]) for kind, ps in group.calls if kind == "lost"]
-
-
-def test_a_late_response_after_leaving_is_ignored() -> None:
-    """After the member left, GROUP_ID_NOT_FOUND and any other error is ignored."""
-    group = ConsumerGroupHarness()
-    group.joined()
-    group.now += INTERVAL_MS
-    late = group.beat()
-    group.membership.leave_callback()
-    group.membership.leave("test", group.now)
-    group.refuse(late, 69)
-    assert MemberState.UNSUBSCRIBED is group.state
-    assert group.membership.take_error() is None
 
 
 @pytest.mark.parametrize("error", [AuthenticationError("no", code=58), ProtocolError("garbage"), KafkaError("bug")])

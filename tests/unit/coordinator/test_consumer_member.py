@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import random
 
 import pytest
 
 from kconsumer.coordinator.consumer_protocol.state import TRANSITIONS, ConsumerMember, MemberState
 from kconsumer.errors import StateError
-from support.harnesses.manager_driver import config
-from support.harnesses.wiring import group_of, make_components
 
 pytestmark = pytest.mark.network_thread
 
@@ -47,23 +44,3 @@ def test_each_change_of_state(before: MemberState, after: MemberState) -> None:
 def test_every_state_is_in_the_table() -> None:
     """Every state has a row in the table; otherwise it could never be entered."""
     assert set(S) == set(TRANSITIONS)
-
-
-def test_the_member_makes_its_own_id() -> None:
-    """Each consumer creates another member id, which is kept when it loses its assignment (KIP-1082)."""
-    options = config(group_id="g", group_protocol="consumer")
-    one, other = (group_of(make_components(options, rng=random.Random())).member for _ in range(2))
-    assert one.member_id != other.member_id
-    assert isinstance(one, ConsumerMember)
-    kept = one.member_id
-    one.forget_assignment()
-    assert kept == one.member_id
-
-
-@pytest.mark.parametrize(("epoch", "good"), [(-2, False), (-1, False), (0, False), (1, True), (7, True)])
-def test_commits_need_an_epoch(epoch: int, good: bool) -> None:
-    """The epochs of joining and leaving cannot be used for a commit."""
-    member = ConsumerMember("g", None, "me")
-    member.member_epoch = epoch
-    assert good == member.may_commit
-    assert ((epoch, "me") if good else (-1, "")) == member.generation[:2]

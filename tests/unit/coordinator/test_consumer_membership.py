@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from kconsumer._internal.managers import UnsentRequest
 from kconsumer.coordinator.consumer_protocol.state import MemberState
-from kconsumer.errors import BrokerConnectionError
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
-from kconsumer.types import Node, OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from kconsumer.types import Node, SubscriptionPattern, TopicPartition
 from support.harnesses.consumer_harness import ASSIGNED, INTERVAL_MS, LOST, REVOKED, ConsumerGroupHarness, topic_id
 from support.harnesses.group_harness import committed, tps
 
@@ -79,37 +76,7 @@ def test_positions_are_committed_before_revocation() -> None:
     assert (REVOKED, tps("t", 0)) in group.calls
 
 
-def test_there_and_back_is_acknowledged() -> None:
-    """A target that changes back to the owned partitions runs no callback but is acknowledged."""
-    group = ConsumerGroupHarness()
-    group.joined({"t": [0]})
-    group.target({"t": [0, 1]}, 2)
-    group.now += INTERVAL_MS
-    (beat,) = group.background()
-    group.respond(beat, 3, {"t": [0]})
-    group.calls.clear()
-    group.poll()
-    assert ([], S.STABLE) == (group.calls, group.state)
-    assert [*tps("t", 0)] == owned(group)
-
-
 # --- callbacks that fail -----------------------------------------------------------------------------------------
-
-
-def test_a_failed_assignment_callback_is_tried_again() -> None:
-    """Nothing is acknowledged or fetched until on_assign has returned; each call receives the same partitions."""
-    group = ConsumerGroupHarness()
-    group.respond(group.beat(), 1, {"t": [0]})
-    group.poll()
-    group.run_callbacks(raising=ValueError("no"))
-    assert S.RECONCILING is group.state
-    assert [] == group.poll()
-    group.positions.seek(TopicPartition("t", 0), 0)
-    assert not group.assignment.is_fetchable(TopicPartition("t", 0))
-    group.run_callbacks()
-    assert [(ASSIGNED, tps("t", 0))] * 2 == group.calls
-    assert group.assignment.is_fetchable(TopicPartition("t", 0))
-    assert group.beat().message.topic_partitions
 
 
 def test_a_failed_revocation_callback_is_tried_again() -> None:
@@ -206,16 +173,6 @@ def test_metadata_of_assigned_topics_is_kept() -> None:
 # --- fencing -----------------------------------------------------------------------------------------------------
 
 
-def test_fenced_without_partitions_joins_without_waiting_for_the_caller() -> None:
-    """A fenced member without partitions has no callback to run, so the next heartbeat joins."""
-    group = ConsumerGroupHarness()
-    group.joined({})
-    group.now += INTERVAL_MS
-    group.refuse(group.beat(), 110)
-    (join,) = group.background()
-    assert 0 == join.message.member_epoch
-
-
 @pytest.mark.parametrize(("begun", "error"), [(False, None), (True, None), (True, ValueError("no"))])
 def test_fenced_in_the_middle_of_a_reconciliation(begun: bool, error: Exception | None) -> None:
     """The reconciliation is cancelled: on_lost is called for all partitions except those of the on_revoke call, and
@@ -274,16 +231,6 @@ def test_on_lost_has_only_partitions_of_on_assign(begun: bool) -> None:
     group.refuse(beat, 110)
     group.run_callbacks()
     assert ([(LOST, tps("t", 0))] if begun else []) == group.calls
-    assert ([], S.JOINING) == (owned(group), group.state)
-
-
-def test_a_listener_that_raises_does_not_stop_the_rejoin() -> None:
-    """If on_lost raises, the partitions are dropped all the same and the member joins again."""
-    group = ConsumerGroupHarness()
-    group.joined({"t": [0]})
-    group.now += INTERVAL_MS
-    group.refuse(group.beat(), 25)
-    group.run_callbacks(raising=ValueError("no"))
     assert ([], S.JOINING) == (owned(group), group.state)
 
 
@@ -366,41 +313,6 @@ def test_an_idle_caller_that_unsubscribes_and_comes_back() -> None:
 # --- leaving -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("instance", "leave_group", "epoch"),
-    [
-        (None, None, -1),
-        (None, True, -1),
-        (None, False, None),
-        ("i", None, -2),
-        ("i", True, -1),
-        ("i", False, -2),
-    ],
-)
-def test_the_epoch_of_the_leave_heartbeat(instance: str | None, leave_group: bool | None, epoch: int | None) -> None:
-    """The leave epoch is -1, or -2 for a static member that will return; with None no leave heartbeat is sent."""
-    group = ConsumerGroupHarness(group_instance_id=instance)
-    group.joined({"t": [0]})
-    callback = group.membership.leave_callback()
-    assert callback is not None
-    assert (REVOKED, tps("t", 0)) == (callback.kind.value, callback.partitions)
-    request = group.membership.leave("test", group.now, leave_group)
-    assert epoch == (None if request is None else request.message.member_epoch)
-    assert (S.UNSUBSCRIBED, []) == (group.state, owned(group))
-
-
-def test_leaving_before_the_response_to_the_join() -> None:
-    """Nothing is owned, so nothing is revoked; a leave heartbeat is sent in case the join arrived."""
-    group = ConsumerGroupHarness()
-    join = group.beat()
-    assert group.membership.leave_callback() is None
-    request = group.membership.leave("test", group.now)
-    assert request is not None
-    assert -1 == request.message.member_epoch
-    group.respond(join, 1, {"t": [0]})
-    assert (S.UNSUBSCRIBED, []) == (group.state, owned(group))
-
-
 def test_leaving_while_fenced_runs_on_lost() -> None:
     """A fenced member that leaves calls on_lost, because it no longer owns its partitions."""
     group = ConsumerGroupHarness()
@@ -412,32 +324,6 @@ def test_leaving_while_fenced_runs_on_lost() -> None:
     assert LOST == callback.kind.value
     assert group.membership.leave("test", group.now) is None
     assert S.UNSUBSCRIBED is group.state
-
-
-def test_unsubscribed_and_subscribed_again_joins_again() -> None:
-    """After unsubscribing, the same object can join again."""
-    group = ConsumerGroupHarness()
-    group.joined({"t": [0]})
-    group.membership.leave_callback()
-    request = group.membership.leave("test", group.now)
-    assert request is not None
-    group.respond(request, -1)
-    group.subscription.unsubscribe()
-    group.subscription.subscribe(["u"])
-    join = group.beat()
-    assert (0, ["u"]) == (join.message.member_epoch, join.message.subscribed_topic_names)
-
-
-def test_a_lost_leave_heartbeat_is_not_repeated() -> None:
-    """The leave heartbeat is sent once; even if it is lost the member has left."""
-    group = ConsumerGroupHarness()
-    group.joined({"t": [0]})
-    group.membership.leave_callback()
-    request = group.membership.leave("test", group.now)
-    assert request is not None
-    group.break_connection(request, BrokerConnectionError("gone"))
-    group.now += 10 * INTERVAL_MS
-    assert [] == group.background()
 
 
 @pytest.mark.parametrize("code", [15, 25, 69, 110, 128])
@@ -498,27 +384,3 @@ def test_topics_no_longer_subscribed_stop_at_once() -> None:
     group.subscription.subscribe(["t"])
     group.poll()
     assert (True, False) == tuple(group.assignment.is_fetchable(TopicPartition(x, 0)) for x in ("t", "u"))
-
-
-def test_commits_carry_the_epoch_of_the_moment() -> None:
-    """A commit that is created before a change of the epoch is sent with the newest epoch."""
-    group = ConsumerGroupHarness()
-    group.joined({"t": [0]})
-    group.commits.commit({TopicPartition("t", 0): OffsetAndMetadata(3)}, group.now + 60_000)
-    group.now += INTERVAL_MS
-    (beat,) = group.heartbeat.poll(group.now).requests
-    group.respond(beat, 9)
-    (commit,) = group.commits.poll(group.now).requests
-    assert 9 == commit.message.generation_id_or_member_epoch
-
-
-def test_a_client_pattern_is_matched_before_joining() -> None:
-    """The first heartbeat contains the topics that match, so it waits for the metadata of all topics."""
-    group = ConsumerGroupHarness(subscribe=False)
-    group.subscription.subscribe_pattern(re.compile("t.*"))
-    assert [] == group.poll()
-    (request,) = group.metadata.poll(group.now).requests
-    assert request.message.topics is None
-    group.reply(request, MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)]))
-    group.subscription.subscribe_matched(["t1"])
-    assert ["t1"] == group.beat().message.subscribed_topic_names

@@ -13,10 +13,9 @@ from kconsumer.errors import (
     BrokerConnectionError,
     ProtocolError,
 )
-from kconsumer.schema import FIND_COORDINATOR
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
 from kconsumer.types import Node
-from support.harnesses.manager_driver import RETRY_MS, config, fail, metadata, respond
+from support.harnesses.manager_driver import RETRY_MS, config, fail, respond
 from support.harnesses.wiring import group_of, make_components
 
 LOST = BrokerConnectionError("lost")
@@ -57,15 +56,6 @@ def test_responses_of_old_versions(version: int) -> None:
     assert Node(2, "h", 9) == case.coordinator
 
 
-def test_listeners_are_called_when_it_is_found() -> None:
-    """The listeners are called when the coordinator is found, so that the session timer restarts."""
-    case = manager()
-    moments: list[float] = []
-    case.on_found.append(moments.append)
-    respond(asks(case, 0.0), found(), 7.0)
-    assert [7.0] == moments
-
-
 def test_failures_back_off() -> None:
     """Lost requests and retriable errors double the wait, and nothing is raised."""
     case = manager()
@@ -90,42 +80,12 @@ def test_an_error_is_forgotten_when_the_coordinator_is_found() -> None:
     assert case.take_error() is None
 
 
-def test_the_brokers_words_are_passed_on() -> None:
-    """The error contains the message that the broker sends with the code."""
-    case = manager()
-    respond(asks(case, 0.0), found(error=24, text="bad name"), 0.0)
-    assert "bad name" in str(case.take_error())
-
-
 def test_a_response_about_another_group_is_refused() -> None:
     """A response without the requested group is a protocol error."""
     case = manager()
     respond(asks(case, 0.0), found(key="other"), 0.0)
     assert isinstance(case.take_error(), ProtocolError)
     assert case.coordinator is None
-
-
-def test_marking_unknown_twice_keeps_the_time() -> None:
-    """The wait for the coordinator begins at the moment of the first loss."""
-    case = manager()
-    respond(asks(case, 0.0), found(), 0.0)
-    case.mark_unknown("first", 10.0)
-    case.mark_unknown("second", 20.0)
-    assert (10.0, "second") == (case.progress.since, case.lost_because)
-
-
-def test_the_last_error_is_that_of_a_lookup() -> None:
-    """The loss of a coordinator is not stored as the last error, because requests that wait for the lookup must not
-    fail before it was tried.
-    """
-    case = manager()
-    respond(asks(case, 0.0), found(), 0.0)
-    case.mark_unknown(LOST, 200.0)
-    assert case.last_error is None
-    fail(asks(case, 200.0), LOST, 200.0)
-    assert LOST is case.last_error
-    respond(asks(case, 300.0), found(), 300.0)
-    assert case.last_error is None
 
 
 def test_it_describes_itself() -> None:
@@ -140,19 +100,6 @@ def test_it_describes_itself() -> None:
     assert "<CoordinatorManager of g: h:9 (id 3)>" == repr(case)
 
 
-def test_the_connection_to_a_lost_coordinator_is_closed_once() -> None:
-    """The connection is closed, so that a heartbeat on a silent connection is not awaited after the
-    session timed out.
-    """
-    case = manager()
-    respond(asks(case, 0.0), found(3), 1.0)
-    assert case.poll(2.0).disconnect is None
-    case.mark_unknown("session_timeout_ms passed", 1000.0)
-    lost = case.poll(1000.0)
-    assert ("+3", [FIND_COORDINATOR]) == (lost.disconnect, [request.api for request in lost.requests])
-    assert case.poll(1001.0).disconnect is None
-
-
 def test_the_connection_to_a_lost_coordinator_is_closed_while_none_is_needed() -> None:
     """The connection is closed even while no coordinator is needed."""
     case = manager()
@@ -160,19 +107,3 @@ def test_the_connection_to_a_lost_coordinator_is_closed_while_none_is_needed() -
     case.request_lookup(False)
     case.mark_unknown("moved", 1000.0)
     assert ("+3", []) == (case.poll(1000.0).disconnect, case.poll(1000.0).requests)
-
-
-def test_bootstrap_servers_stay_until_there_is_metadata() -> None:
-    """A coordinator that is found before the first metadata is added to the bootstrap servers, so that requests can
-    reach another broker if it dies. Metadata then replaces the bootstrap servers.
-    """
-    components = make_components(config(group_id="g"))
-    case, client = group_of(components).coordinator, components.client
-    case.request_lookup()
-    respond(asks(case, 0.0), found(2), 1.0)
-    assert [None, None] == [client.connection_failed(node, 1.0) for node in ("-1", "+2")]
-    components.metadata.request_update()
-    (request,) = components.metadata.poll(2.0).requests
-    respond(request, metadata(nodes=(1, 3)), 3.0)
-    assert client.connection_failed("-1", 3.0) is not None
-    assert [None] * 3 == [client.connection_failed(node, 3.0) for node in ("1", "+2", "3")]

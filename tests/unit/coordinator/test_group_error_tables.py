@@ -238,14 +238,6 @@ def test_refusals_of_an_older_generation(request_name: str, code: int) -> None:
     assert raised == (group.membership.take_error() is not None)
 
 
-def test_a_broker_without_static_members_is_named() -> None:
-    """If group_instance_id is set, the error for UNSUPPORTED_VERSION advises to omit it."""
-    for options, hint in (({"group_instance_id": "i"}, True), ({}, False)):
-        group = GroupHarness(**options)
-        group.respond(group.request(), JoinGroupResponse(error_code=35))
-        assert hint == ("leave group_instance_id out" in str(group.membership.take_error()))
-
-
 # --- Heartbeat ---
 
 
@@ -269,20 +261,6 @@ def test_heartbeat(code: int) -> None:
     rejoins = what in ("rejoin", "reset", "reset keep id", "fenced")
     assert rejoins == (group.member.rejoin_reason is not None)
     assert (what in (*AFTER_RESET, "fenced")) == (group.member.state is MemberState.UNJOINED)
-
-
-@pytest.mark.parametrize(("code", "raised"), [(82, FencedInstanceIdError), (25, CommitFailedError)])
-def test_commit_after_a_heartbeat_that_ended_the_membership(code: int, raised: type[Exception]) -> None:
-    """The commit fails with the same error as the heartbeat, so the order of the two responses does not matter."""
-    group = stable()
-    group.respond(heartbeat(group), HeartbeatResponse(error_code=code))
-    promise = group.commits.commit({TopicPartition("t", 0): OffsetAndMetadata(1)}, group.now + 1000)
-    assert [] == group.commits.poll(group.now).requests
-    assert raised is type(promise.error)
-    group.member.reset("something else")
-    promise = group.commits.commit({TopicPartition("t", 0): OffsetAndMetadata(1)}, group.now + 1000)
-    group.commits.poll(group.now)
-    assert CommitFailedError is type(promise.error)
 
 
 # --- LeaveGroup ---

@@ -24,19 +24,6 @@ def beat(group: GroupHarness) -> list[UnsentRequest]:
     return group.heartbeat.poll(group.now).requests
 
 
-def test_heartbeats_follow_the_interval() -> None:
-    """One heartbeat is sent per heartbeat_interval_ms, and none while one is in flight."""
-    group = stable()
-    assert [] == beat(group)
-    group.now += 3000
-    (request,) = beat(group)
-    assert (1, "me", "+1") == (request.message.generation_id, request.message.member_id, request.node)
-    group.now += 3000
-    assert [] == beat(group)
-    group.respond(request, HeartbeatResponse())
-    assert 1 == len(beat(group))
-
-
 def test_a_rebalance_during_slow_processing_is_one_failure() -> None:
     """While the user processes records, each heartbeat reports the rebalance. This is no reason for a warning."""
     group = stable()
@@ -71,16 +58,6 @@ def test_heartbeats_continue_until_the_next_join_is_sent(code: int) -> None:
     assert ["Heartbeat"] == [request.api.name for request in beat(group)]
 
 
-def test_a_member_that_must_join_again_leaves_when_the_poll_interval_is_exceeded() -> None:
-    """A failed SyncGroup does not stop the poll interval."""
-    group = GroupHarness()
-    group.respond(group.join(), SyncGroupResponse(error_code=27))
-    group.now += group.config.max_poll_interval_ms
-    (request,) = beat(group)
-    assert "LeaveGroup" == request.api.name
-    assert MemberState.UNJOINED is group.member.state
-
-
 @pytest.mark.parametrize("code", [22, 25, 82])
 def test_responses_for_an_older_generation_are_ignored(code: int) -> None:
     """An error for an older generation does not reset the newer one."""
@@ -101,21 +78,6 @@ def test_silent_coordinator_is_given_up_after_the_session_timeout() -> None:
     group.now += 45_000
     assert [] == beat(group)
     assert group.coordinator.connection_id is None
-
-
-def test_idle_caller_leaves_the_group() -> None:
-    """Without a poll for max_poll_interval_ms LeaveGroup is sent and the generation is reset; the next poll joins
-    again.
-    """
-    group = stable(max_poll_interval_ms=10_000)
-    group.heartbeat.poll_started(group.now)
-    group.now += 10_000
-    (leave,) = beat(group)
-    assert "LeaveGroup" == leave.api.name
-    assert MemberState.UNJOINED is group.member.state
-    assert [] == beat(group)
-    assert "JoinGroup" == group.until("JoinGroup").api.name
-    assert "lost" == group.calls[-1][0].value
 
 
 def test_idle_static_member_stops_heartbeating_without_leaving() -> None:

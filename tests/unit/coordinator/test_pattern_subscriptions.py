@@ -57,16 +57,6 @@ def match(group: Harness) -> None:
         group.respond(join)
 
 
-def test_topics_after_a_pattern_need_no_metadata(group: Harness) -> None:
-    """A subscription to known topics after a pattern joins at once and requests no metadata."""
-    match(group)
-    unsubscribe(group)
-    group.subscription.subscribe(["t"])
-    group.poll()
-    assert [] == group.metadata.poll(group.now).requests
-    assert group.member.state.name == "JOINING"
-
-
 def test_the_same_pattern_again_is_matched_again(group: Harness) -> None:
     """After unsubscribe the same pattern is matched against all topics again, as its first match was dropped."""
     match(group)
