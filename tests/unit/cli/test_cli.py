@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import os
@@ -10,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -152,14 +150,6 @@ def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, s
     return code, *capfd.readouterr()
 
 
-def test_reads_to_the_end(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
-    """Without a group, --exit-at-end prints every record of every partition and closes the consumer."""
-    assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "--exit-at-end")
-    assert "earliest" == consumer.options["auto_offset_reset"]
-    assert "group_id" not in consumer.options
-    assert consumer.closed
-
-
 def test_count_is_exact(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
     """-n takes no more records than it prints, so the positions of a group stay right."""
     assert (0, "a0\na1\na2\nb0\n", "") == run(capfd, "-n", "4", "--from", "earliest")
@@ -172,40 +162,12 @@ def test_in_a_group(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -
     assert "team" == consumer.options["group_id"]
 
 
-def test_from_an_offset(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
-    """An offset beyond the end of a partition becomes the end of that partition."""
-    assert (0, "a2\n", "") == run(capfd, "--from", "2", "--exit-at-end")
-    assert [(("clicks", 0), 2), (("clicks", 1), 2)] == consumer.seeks
-
-
 def test_some_partitions(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
     """-p reads only these partitions; one that does not exist is an error that names those that do."""
     assert (0, "b0\nb1\n", "") == run(capfd, "--exit-at-end", "-p", "1")
     assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "--exit-at-end", "-p", "1", "-p", "0-1")
     missing = "kconsumer: topic 'clicks' has no partition 7; it has 0 to 1\n"
     assert (1, "", missing) == run(capfd, "--exit-at-end", "-p", "0,7")
-
-
-@pytest.mark.parametrize(
-    ("stop", "expected"),
-    [
-        ("1", "a0\nb0\n"),
-        ("2", "a0\na1\nb0\nb1\n"),
-        ("99", "a0\na1\na2\nb0\nb1\n"),
-        ("0", ""),
-        ("earliest", ""),
-        ("@5", "a0\nb0\nb1\n"),
-        ("-1h", "a0\nb0\nb1\n"),
-    ],
-)
-def test_to_a_position(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], stop: str, expected: str) -> None:
-    """--to stops before the record at the position in each partition, and at the end of the log at the latest.
-
-    The partitions that have stopped are paused, and reading begins at the earliest offset by default.
-    """
-    assert (0, expected, "") == run(capfd, "--to", stop)
-    assert {TopicPartition("clicks", 0), TopicPartition("clicks", 1)} == set(consumer.paused)
-    assert "earliest" == consumer.options["auto_offset_reset"]
 
 
 def test_the_last_records(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
@@ -285,20 +247,6 @@ def test_from_a_time(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], 
     assert [(("clicks", 0), 1), (("clicks", 1), 2)] == consumer.seeks
 
 
-def test_options(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
-    """-X sets any option in either spelling and overrides the defaults of the command."""
-    settings = ["-X", "max.poll.records=7", "-X", "check_crcs=false"]
-    assert 0 == run(capfd, "--exit-at-end", *settings)[0]
-    assert {
-        "bootstrap_servers": "broker:9092",
-        "auto_offset_reset": "earliest",
-        "max.poll.records": "7",
-        "check_crcs": "false",
-        "allow_auto_create_topics": False,
-        "default_api_timeout_ms": 20_000,
-    } == consumer.options
-
-
 def test_missing_topic(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
     """A topic that does not exist gives one line on stderr and exit code 1, with and without a group."""
     for group in ([], ["-g", "team"]):
@@ -321,16 +269,6 @@ def test_errors_are_one_line(
     code, _, text = run(capfd, "--debug")
     assert 1 == code
     assert "Traceback" in text
-
-
-def test_bad_option(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ConfigError is a mistake on the command line: exit code 2."""
-
-    def connect(options: Mapping[str, object]) -> FakeConsumer:
-        raise errors.ConfigError("zzz is not an option")
-
-    monkeypatch.setattr(consume, "connect", connect)
-    assert (2, "", "kconsumer: zzz is not an option\n") == run(capfd, "-X", "zzz=1")
 
 
 @pytest.mark.parametrize(
@@ -466,46 +404,12 @@ def test_formats(spec: str, expected: bytes) -> None:
     assert expected == output.writer(spec)(RECORD)  # type: ignore[arg-type]  # a stand-in record
 
 
-def test_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The token %D is the time of the system's time zone with its offset; a record without a time has none."""
-    monkeypatch.setenv("TZ", "America/New_York")
-    time.tzset()
-    try:
-        assert b"2023-11-14T17:13:20.000-05:00" == output.writer("%D")(RECORD)  # type: ignore[arg-type]
-    finally:
-        monkeypatch.undo()
-        time.tzset()
-    assert b"|" == output.writer("%d|%D")(replace(RECORD, timestamp=-1))  # type: ignore[arg-type]
-
-
 def test_null_differs_from_empty() -> None:
     """With --null, a null key or value is printed as NULL, and an empty one as nothing."""
     null, empty = Record(0, None), Record(0, b"", b"")
     for spec, expected in (("text", b"NULL\n"), ("%k|%s|%x|%o", b"NULL|NULL|NULL|0")):
         assert expected == output.writer(spec, null=b"NULL")(null)  # type: ignore[arg-type]
         assert expected.replace(b"NULL", b"") == output.writer(spec, null=b"NULL")(empty)  # type: ignore[arg-type]
-
-
-def test_null_lengths() -> None:
-    """Null is printed as nothing and has length -1."""
-    assert b"|-1" == output.writer("%s|%S")(Record(0, None))  # type: ignore[arg-type]  # a stand-in record
-    with pytest.raises(ValueError, match="% is not a token"):
-        output.writer("100%")
-
-
-def test_json() -> None:
-    """A JSON line has every field; bytes that are not UTF-8 are marked as base64."""
-    line = output.writer("json")(RECORD)  # type: ignore[arg-type]  # a stand-in record
-    assert {
-        "topic": "clicks",
-        "partition": 3,
-        "offset": 7,
-        "timestamp": 1700000000000,
-        "key": "k",
-        "value": {"base64": base64.b64encode(b"\xffv").decode()},
-        "headers": [["trace", "1"], ["none", None]],
-    } == json.loads(line)
-    assert line.endswith(b"\n")
 
 
 @pytest.mark.parametrize(

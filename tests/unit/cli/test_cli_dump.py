@@ -103,16 +103,6 @@ def test_json(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {"base64": "/w=="} == records[4]["value"]
 
 
-def test_several_files(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Files are printed in order; a folder with another name gives no topic."""
-    segment.write_bytes(LOG[0])
-    other = segment.parent.parent / "log"
-    other.write_bytes(LOG[1])
-    assert 0 == cli.main(["dump", "-f", "json", "--records", str(segment), str(other)])
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert ["orders", "orders", ""] == [row["topic"] for row in rows if row["type"] == "record"]
-
-
 @pytest.mark.parametrize(
     ("tail", "said"),
     [
@@ -162,19 +152,6 @@ def test_a_segment_that_is_corrupt(segment: Path, capsys: pytest.CaptureFixture[
     assert said.format(at=len(LOG[0])) in err
     assert str(segment) in err
     assert "seek" not in err
-
-
-def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A missing file gives one line and exit code 1."""
-    assert 1 == cli.main(["dump", str(tmp_path / "none.log")])
-    assert "No such file" in capsys.readouterr().err
-
-
-def test_an_empty_file(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An empty file prints nothing."""
-    segment.write_bytes(b"")
-    assert 0 == cli.main(["dump", str(segment)])
-    assert ("", "") == capsys.readouterr()
 
 
 def test_a_large_file_is_not_read_as_a_whole(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,6 @@ import pytest
 
 from kconsumer import TopicPartition, cli
 from kconsumer.cli import groups, watch
-from kconsumer.cli.group_views import Health, description_tables, lag_table
-from kconsumer.cli.table import table
 from kconsumer.errors import error_for
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 from kconsumer.types import Node
@@ -156,28 +154,6 @@ def test_wrong_commands(capsys: pytest.CaptureFixture[str], arguments: list[str]
     assert (code, "", True) == (found, out, text in err)
 
 
-def test_settings_reach_the_client(client: Callable[[], FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
-    """-X options reach the client; the timeout is shorter than the library's unless it is set."""
-    run(capsys, "lag", "-X", "client.id=me")
-    assert {"bootstrap_servers": "broker:9092", "client.id": "me", "default_api_timeout_ms": 20_000} == client().options
-    run(capsys, "lag", "-X", "default.api.timeout.ms=5")
-    assert {"bootstrap_servers": "broker:9092", "default.api.timeout.ms": "5"} == client().options
-
-
-def test_empty_groups() -> None:
-    """A group without known offsets has a row without lag; without groups there are no tables."""
-    empty = Health(GroupDescription("e", "classic", "Empty", "", ""), {})
-    assert ["e", "Empty", "0", "0", "0", "0", "-", "-"] == lag_table([empty])[1].split()
-    assert 2 == len(description_tables([empty]))
-    assert [] == description_tables([])
-
-
-def test_table() -> None:
-    """Numbers are aligned to the right and words to the left, and no line ends in blanks."""
-    assert ["NAME     N", "a       10", "longer   -"] == table(("NAME", "N"), [("a", 10), ("longer", None)])
-    assert ["N  NAME", "1  -"] == table(("N", "NAME"), [(1, "")])
-
-
 class Terminal(io.StringIO):
     """A terminal of 20 columns and 5 lines."""
 
@@ -199,15 +175,6 @@ def test_a_screen_is_painted_over() -> None:
     terminal.seek(terminal.truncate(0))
     screen.paint(["1", "2", "3"], "title")
     assert "\x1b[Htitle\x1b[K\n\x1b[K\n1\x1b[K\n… 2 more lines\x1b[K\n\x1b[J" == terminal.getvalue()
-
-
-def test_a_file_gets_no_control_sequences() -> None:
-    """Without a terminal the output has no title and no control sequence, so JSON stays JSON."""
-    stream = io.StringIO()
-    screen = watch.Screen(stream)
-    screen.paint(["a", "b"], "title")
-    screen.paint([], "title")
-    assert "a\nb\n" == stream.getvalue()
 
 
 def test_watch_repeats_until_ctrl_c(

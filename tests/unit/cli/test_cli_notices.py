@@ -46,15 +46,6 @@ def test_the_same_warning_once(screen: io.StringIO, clock: VirtualClock) -> None
     assert screen.getvalue().endswith("worse\nkconsumer: no connection; next attempt in 5 ms\n")
 
 
-def test_a_short_wait(screen: io.StringIO) -> None:
-    """Warnings of a short wait are not printed; later ones are."""
-    with waiting("b:1"):
-        warn("no connection")
-    assert "" == screen.getvalue()
-    warn("no connection")
-    assert "kconsumer: no connection\n" == screen.getvalue()
-
-
 @pytest.mark.parametrize(("cause", "shown"), [("refused", ": refused"), (None, "")])
 def test_a_long_wait(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch, cause: str | None, shown: str) -> None:
     """After FIRST_NOTICE_S one line names the brokers that have not responded, with the last warning if there was
@@ -68,14 +59,6 @@ def test_a_long_wait(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch, cause
         warn("more")
         warn(f"{cause}; attempts: 3" if cause else "more")
     assert f"kconsumer: waiting for a response from b:1{shown}\nkconsumer: more\n" == screen.getvalue()
-
-
-def test_without_notices(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With --debug, where everything is logged, the notice is logged as well."""
-    monkeypatch.setattr(notices.threading, "Timer", Timer)
-    with waiting("b:1"):
-        Timer.last.expire()
-    assert ["waiting for a response from b:1"] == caplog.messages
 
 
 class Timer:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kconsumer import cli
-from kconsumer.cli.parser import Parser, join_negative_values
+from kconsumer.cli.parser import Parser
 
 
 def parsers(parser: Parser) -> Iterator[Parser]:
@@ -58,10 +58,3 @@ def test_help(command: str, columns: str, monkeypatch: pytest.MonkeyPatch, capsy
     (parser,) = [found for found in parsers(cli.build_parser()) if found.prog == command]
     undescribed = [action.dest for action in parser._actions if not action.help and not action.choices]
     assert ([], True) == (undescribed, bool(parser.description))
-
-
-def test_negative_values() -> None:
-    """A value such as -1h belongs to the option before it; what follows an argument or a short option is unchanged."""
-    given = ["consume", "t", "--from", "-1h", "--to", "-5", "-n", "-1", "--to=1", "-2", "--", "-3"]
-    expected = ["consume", "t", "--from=-1h", "--to=-5", "-n", "-1", "--to=1", "-2", "--", "-3"]
-    assert expected == join_negative_values(given)

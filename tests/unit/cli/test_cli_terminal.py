@@ -12,10 +12,9 @@ import pytest
 from kconsumer import ConsumerRecord
 from kconsumer.cli.output import Terminal, writer
 from kconsumer.cli.table import table
-from kconsumer.cli.terminal import color_json, color_matches, has_colors, safe_bytes, safe_json
+from kconsumer.cli.terminal import color_json, color_matches, has_colors, safe_json
 
 HOSTILE = b"a\x1b[2J\x1b]0;title\x07\r\x00\x7f\xc2\x9b\xe2\x80\xae\xff\tb\nc"
-SAFE = "a\\x1b[2J\\x1b]0;title\\x07\\r\\0\\x7f\\x9b\\u202e\\xff\tb\nc"
 
 
 def record(value: Any, key: Any = None) -> ConsumerRecord:
@@ -30,12 +29,6 @@ class Tty(io.StringIO):
         return True
 
 
-def test_control_characters_are_escaped() -> None:
-    """Everything that a terminal would obey is escaped; tabs, newlines and letters of any language are kept."""
-    assert SAFE == safe_bytes(HOSTILE)
-    assert "é日本\t\n" == safe_bytes("é日本\t\n".encode())
-
-
 @pytest.mark.parametrize("spec", ["text", "json", "%k|%s|%h\\n"])
 @pytest.mark.parametrize("colors", [False, True])
 def test_no_record_controls_a_terminal(spec: str, colors: bool) -> None:
@@ -45,26 +38,9 @@ def test_no_record_controls_a_terminal(spec: str, colors: bool) -> None:
     assert [] == [char for char in without_colors if not (char.isprintable() or char in "\t\n")]
 
 
-@pytest.mark.parametrize(("spec", "expected"), [("text", HOSTILE + b"\n"), ("%s", HOSTILE), ("%h", b"h\x1b=\x07")])
-def test_pipes_get_the_bytes(spec: str, expected: bytes) -> None:
-    """Without a terminal, what is printed is what the record has."""
-    assert expected == writer(spec)(record(HOSTILE))
-
-
 def test_the_format_itself_is_not_escaped() -> None:
     """The control sequences of a format are the user's own."""
     assert b"\x1b[1mv\x1b[0m" == writer(r"\x1b[1m%s\x1b[0m", Terminal())(record(b"v"))
-
-
-def test_json_is_equal() -> None:
-    """JSON for a terminal has the values of JSON for a pipe, and colors change no character of it."""
-    found = record({"text": "\x9b\x7f\u202e é", "n": [1, -2.5e3, True, None]}, "\x1b")
-    plain = writer("json")(found)
-    safe = writer("json", Terminal())(found)
-    colored = writer("json", Terminal(colors=True))(found).decode()
-    assert json.loads(plain) == json.loads(safe)
-    assert b"\x9b" not in safe.replace("é".encode(), b"")
-    assert safe.decode() == re.sub(r"\x1b\[[0-9;]*m", "", colored)
 
 
 def test_colors() -> None:

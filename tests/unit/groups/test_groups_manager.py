@@ -136,13 +136,6 @@ def test_old_brokers_report_less(version: int, state: str | None) -> None:
     assert [GroupListing("g", None, state, "consumer")] == promise.result()
 
 
-def test_filtering_by_state_alone_needs_less() -> None:
-    """A filter by state needs only v4."""
-    case = Case()
-    case.groups.list_groups(1, ["Empty"], [], DEADLINE)
-    assert 4 == case.one("ListGroups").min_version
-
-
 def test_a_request_to_a_loading_coordinator_is_repeated() -> None:
     """After COORDINATOR_LOAD_IN_PROGRESS the same broker is asked again after the backoff."""
     case = Case()
@@ -245,18 +238,6 @@ def test_a_group_that_does_not_exist() -> None:
     assert [] == case.sent()
 
 
-@pytest.mark.parametrize("code", [14, 15, 16])
-def test_a_coordinator_that_moved_is_looked_up_again(code: int) -> None:
-    """The description continues with the same request at the new coordinator."""
-    case = Case()
-    promise = case.groups.describe("g", DEADLINE, "consumer")
-    respond(case.one("ConsumerGroupDescribe"), no_such("consumer", code), case.now)
-    case.now = RETRY_MS
-    again = case.one("ConsumerGroupDescribe")
-    respond(again, no_such("consumer"), case.now)
-    assert promise.done
-
-
 def test_refusals_end_the_request() -> None:
     """A missing permission on the group, reported by the coordinator or by its lookup, is raised at once."""
     case = Case()
@@ -324,29 +305,6 @@ def altering(case: Case) -> Promise[None]:
     return case.groups.alter_offsets("g", dict(offsets), DEADLINE)
 
 
-def test_offsets_are_committed_without_a_member() -> None:
-    """The commit goes to the coordinator, without a member id and a generation, in a version with topic names."""
-    case = Case()
-    promise = altering(case)
-    request = case.one("OffsetCommit")
-    message = request.message
-    assert ("2", 9) == (request.node, request.max_version)
-    assert ("g", "", -1, None, -1) == (
-        message.group_id,
-        message.member_id,
-        message.generation_id_or_member_epoch,
-        message.group_instance_id,
-        message.retention_time_ms,
-    )
-    (topic,) = message.topics
-    assert [(0, 5, 2, "why"), (1, 6, -1, "")] == [
-        (row.partition_index, row.committed_offset, row.committed_leader_epoch, row.committed_metadata)
-        for row in topic.partitions
-    ]
-    respond(request, committed(0, 0), case.now)
-    assert (True, None) == (promise.done, promise.error)
-
-
 @pytest.mark.parametrize(
     ("codes", "error", "text"),
     [
@@ -410,23 +368,6 @@ def start_offsets_set(*codes: int, group_code: int = 0) -> AlterShareGroupOffset
     rows = [AlterShareGroupOffsetsResponsePartition(partition_index=i, error_code=code) for i, code in enumerate(codes)]
     topics = [AlterShareGroupOffsetsResponseTopic(topic_name="t", partitions=rows)]
     return AlterShareGroupOffsetsResponse(error_code=group_code, responses=topics if rows else [])
-
-
-def test_start_offsets_of_a_share_group_are_set() -> None:
-    """The request has the partitions by topic. It is repeated after the coordinator has moved."""
-    case = Case()
-    offsets = dict(zip(tps("t-1", "u-0", "t-0"), (6, 7, 5), strict=True))
-    promise = case.groups.alter_share_offsets("g", offsets, DEADLINE)
-    request = case.one("AlterShareGroupOffsets")
-    assert ("2", "g") == (request.node, request.message.group_id)
-    assert [("t", [(0, 5), (1, 6)]), ("u", [(0, 7)])] == [
-        (topic.topic_name, [(row.partition_index, row.start_offset) for row in topic.partitions])
-        for topic in request.message.topics
-    ]
-    respond(request, start_offsets_set(group_code=16), case.now)
-    case.now = RETRY_MS
-    respond(case.one("AlterShareGroupOffsets"), start_offsets_set(0, 0), case.now)
-    assert (True, None) == (promise.done, promise.error)
 
 
 @pytest.mark.parametrize(

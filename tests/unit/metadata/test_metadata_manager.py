@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from kconsumer._internal.managers import FOREVER, UnsentRequest
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
     KafkaError,
-    StaleMetadataError,
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
@@ -71,13 +70,6 @@ def asked(request: UnsentRequest) -> list[str] | None:
 # --- what is asked -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-def test_topic_creation_is_the_users_choice(allowed: bool) -> None:
-    """A request by name allows topic creation if the option is set."""
-    request = Case("a", allow_auto_create_topics=allowed).asks(0.0)
-    assert (allowed, 4) == (request.message.allow_auto_topic_creation, request.min_version)
-
-
 def test_a_pattern_keeps_only_what_matches() -> None:
     """Topics that do not match, and internal topics unless included, are not cached."""
     names = (topic("ab", partition(0)), topic("b", partition(0)), topic("a__", partition(0), internal=True))
@@ -89,44 +81,6 @@ def test_a_pattern_keeps_only_what_matches() -> None:
 
 
 # --- when ----------------------------------------------------------------------------------------------------------
-
-
-def test_metadata_ages() -> None:
-    """After a good response the next request is due at metadata_max_age_ms."""
-    case = Case("a")
-    case.update(0.0)
-    assert MAX_AGE_MS == case.waits(0.0)
-    assert 1.0 == case.waits(MAX_AGE_MS - 1.0)
-    assert ["a"] == asked(case.asks(MAX_AGE_MS))
-
-
-def test_new_topics_end_the_backoff_of_equivalent_responses() -> None:
-    """A request for new topics does not wait because earlier responses were equivalent."""
-    case = Case("a")
-    case.update(0.0)
-    for now in (100.0, 300.0, 600.0):
-        case.manager.request_update()
-        case.update(now)
-    case.manager.request_update()
-    assert 400.0 == case.waits(600.0)
-    case.manager.request_update(new_interest=True)
-    assert RETRY_MS == case.waits(600.0)
-
-
-def test_failures_back_off() -> None:
-    """Each failure doubles the wait; a success resets it."""
-    case = Case("a")
-    now, waits = 0.0, []
-    for _ in range(5):
-        fail(case.asks(now), LOST, now)
-        assert LOST is case.manager.last_error
-        waits.append(case.waits(now))
-        now += waits[-1]
-    assert [100.0, 200.0, 400.0, 800.0, 1000.0] == waits
-    case.update(now)
-    assert case.manager.last_error is None
-    case.manager.request_update()
-    assert RETRY_MS == case.waits(now)
 
 
 @pytest.mark.parametrize(
@@ -161,17 +115,6 @@ def test_interest_during_a_request_is_not_lost() -> None:
     respond(request, GOOD, 2.0)
     assert RETRY_MS == case.waits(2.0)
     assert ["b"] == asked(case.asks(2.0 + RETRY_MS))
-
-
-def test_a_new_pattern_requests_all_topics_at_once() -> None:
-    """A new pattern requires all topics again, and a match of the pattern does not."""
-    case = Case()
-    case.subscription.subscribe_pattern(re.compile("a"))
-    case.update(0.0)
-    case.subscription.update_matched(case.cluster, exclude_internal=True)
-    assert MAX_AGE_MS - 200.0 == case.waits(200.0)
-    case.subscription.subscribe_pattern(re.compile("b"))
-    assert asked(case.asks(200.0)) is None
 
 
 def test_a_pattern_during_a_request_is_not_lost() -> None:
@@ -256,17 +199,6 @@ def test_refused_topics_come_first() -> None:
     assert case.manager.take_error() is None
 
 
-def test_a_partial_response_keeps_other_topics_errors() -> None:
-    """A partial response only replaces the errors of its own topics."""
-    case = Case("a")
-    case.update(0.0, metadata(topic("a", error=29)))
-    case.subscription.subscribe({"a", "b"})
-    request = case.asks(1.0)
-    assert ["a", "b"] == asked(request)
-    respond(request, metadata(topic("b", partition(0))), 2.0)
-    assert 29 == case.manager.topic_errors.code_of("a")
-
-
 @pytest.mark.parametrize(("code", "pause_ms"), [(29, 3000.0), (38, 3000.0), (17, MAX_AGE_MS)])
 def test_a_topic_with_an_error_is_requested_again_soon(code: int, pause_ms: float) -> None:
     """A permission that is granted is noticed after 3 s; an illegal name stays illegal."""
@@ -325,14 +257,6 @@ def test_another_cluster_behind_the_address_is_logged(caplog: pytest.LogCaptureF
     assert ["the cluster id has changed from c to d"] == [text.split(":")[0] for text in caplog.messages]
 
 
-def test_an_unknown_topic_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A missing topic is logged once, not for each response."""
-    case = Case("a")
-    case.update(0.0, metadata(topic("a", error=3)))
-    case.update(100.0, metadata(topic("a", error=3)))
-    assert ["topic a does not exist; metadata is requested again from time to time"] == caplog.messages
-
-
 @pytest.mark.parametrize("error", [AuthenticationError(code=58), UnsupportedVersionError("too old")])
 def test_errors_that_do_not_pass_are_raised(error: KafkaError) -> None:
     """A failed authentication or an unsupported version is raised to the user, and the request is repeated after the
@@ -358,24 +282,6 @@ def test_no_available_broker_leads_to_a_rebootstrap() -> None:
     assert ["a"] == asked(case.asks(2.0))
 
 
-def test_no_rebootstrap_before_the_first_response() -> None:
-    """Before the first response only the bootstrap brokers are known, and are tried again."""
-    case = Case("a")
-    case.manager.on_no_node(1.0)
-    assert not case.manager.needs_rebootstrap
-
-
-def test_the_broker_can_require_a_rebootstrap() -> None:
-    """REBOOTSTRAP_REQUIRED, in a response or from the connection, leads to a rebootstrap (KIP-1102)."""
-    case = Case("a")
-    case.update(0.0, metadata(error=129))
-    assert case.manager.needs_rebootstrap
-    other = Case("a")
-    fail(other.asks(0.0), StaleMetadataError("broker 1", code=129), 0.0)
-    assert other.manager.needs_rebootstrap
-    assert other.manager.take_error() is None
-
-
 def test_no_response_leads_to_a_rebootstrap() -> None:
     """If no response arrives for the trigger time after an update was due, a rebootstrap is requested."""
     case = Case("a")
@@ -392,22 +298,6 @@ def test_no_response_leads_to_a_rebootstrap() -> None:
     assert frozenset() == case.cluster.topics()
     case.update(TRIGGER_MS + 7.0)
     assert {"a"} == case.cluster.topics()
-
-
-@pytest.mark.parametrize("how", ["no node", "asked", "silence"])
-def test_without_recovery_old_brokers_are_tried_again(how: str) -> None:
-    """With metadata_recovery_strategy=none there is no rebootstrap."""
-    case = Case("a", metadata_recovery_strategy="none")
-    case.update(0.0)
-    case.manager.request_update()
-    request = case.asks(RETRY_MS)
-    if how == "no node":
-        case.manager.on_no_node(200.0)
-    elif how == "asked":
-        respond(request, metadata(error=129), 200.0)
-    else:
-        assert FOREVER == case.waits(10.0 * TRIGGER_MS)
-    assert (False, {"a"}) == (case.manager.needs_rebootstrap, case.cluster.topics())
 
 
 def test_repr_shows_what_is_needed() -> None:

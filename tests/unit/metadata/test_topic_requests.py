@@ -22,7 +22,6 @@ from support.harnesses.manager_driver import (
     fail,
     led_by,
     metadata,
-    partition,
     respond,
     topic,
 )
@@ -64,16 +63,6 @@ def test_known_topics_come_from_the_cache() -> None:
     promise = case.manager.fetch(["known"])
     assert {"known": [1]} == leaders(promise)
     assert [] == case.poll(1.0).requests
-
-
-def test_all_topics() -> None:
-    """None requests all topics without creation, and never uses the cache."""
-    case = Case()
-    promise = case.manager.fetch(None)
-    request = case.asks(1.0)
-    assert (None, False) == (request.message.topics, request.message.allow_auto_topic_creation)
-    respond(request, metadata(topic("x", partition(0)), topic("__o", partition(0), internal=True)), 2.0)
-    assert {"__o": [1], "x": [1]} == leaders(promise)
 
 
 @pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationError), (17, InvalidTopicError), (42, BrokerError)])

@@ -118,19 +118,6 @@ def test_a_poll_with_records(telemetry: Telemetry, consumer: MockConsumer) -> No
     assert span.end_time >= span.start_time
 
 
-def test_a_poll_with_records_of_several_topics(telemetry: Telemetry, consumer: MockConsumer) -> None:
-    """The span has no topic. Records are counted by topic."""
-    telemetry.instrumentation.instrument_consumer(consumer)
-    consumer.add_records(TP, [record()])
-    consumer.add_records(OTHER, [record(OTHER), record(OTHER, 1)])
-    assert 3 == len(consumer.poll())
-    (span,) = telemetry.spans
-    assert "poll" == span.name
-    assert {**POLL, "messaging.batch.message_count": 3} == dict(span.attributes or {})
-    counts = telemetry.points("messaging.client.consumed.messages")
-    assert {"orders": 1, "returns": 2} == {at["messaging.destination.name"]: count for at, count in counts}
-
-
 def test_a_poll_without_records(telemetry: Telemetry, consumer: MockConsumer) -> None:
     """A poll that returns nothing, or ends by wakeup(), leaves no trace."""
     telemetry.instrumentation.instrument_consumer(consumer)
@@ -154,17 +141,6 @@ def test_a_poll_that_fails(telemetry: Telemetry, consumer: MockConsumer) -> None
     ((at, count),) = telemetry.points("messaging.client.operation.duration")
     assert ("CorruptRecordError", 1) == (at["error.type"], count)
     assert "messaging.client.consumed.messages" not in telemetry.metrics()
-
-
-def test_polls_of_columns_and_loops(telemetry: Telemetry, consumer: MockConsumer) -> None:
-    """`poll_arrow` is traced without links, because columns are not searched for traces. A loop polls, too."""
-    telemetry.instrumentation.instrument_consumer(consumer)
-    consumer.add_records(TP, [record()])
-    assert 1 == consumer.poll_arrow().num_rows
-    consumer.add_records(TP, [record(offset=1)])
-    assert 1 == next(iter(consumer)).offset
-    columns, loop = telemetry.spans
-    assert ("poll orders", (), 1) == (columns.name, columns.links, len(loop.links))
 
 
 def test_every_consumer(telemetry: Telemetry, consumer: MockConsumer) -> None:
@@ -261,12 +237,6 @@ def test_processing_that_fails(telemetry: Telemetry) -> None:
     assert "LookupError" == at["error.type"]
 
 
-def test_a_traced_batch(telemetry: Telemetry) -> None:
-    """Each record of a list has a span."""
-    telemetry.instrumentation.traced(len)([record(headers=()), record(headers=())])
-    assert [{"process orders"}, 2] == [{span.name for span in telemetry.spans}, len(telemetry.spans)]
-
-
 def test_traced_handlers(telemetry: Telemetry) -> None:
     """A traced handler has the arguments, the result and the name of the handler, as a coroutine function, too."""
 
@@ -302,16 +272,6 @@ def test_handlers_of_several_records_at_a_time(telemetry: Telemetry, executor: A
             process(consumer, traced, workers=4, executor=executor)
     assert set(range(20)) == {(span.attributes or {})["messaging.kafka.offset"] for span in telemetry.spans}
     assert ["process orders"] * 20 == [span.name for span in telemetry.spans]
-
-
-@pytest.mark.parametrize("headers", [(), (("traceparent", b"nonsense"),), (("traceparent", None),), (("x", b"\xff"),)])
-def test_headers_without_a_trace(telemetry: Telemetry, headers: Any) -> None:
-    """Headers that contain no trace, or a broken one, make no link."""
-    with telemetry.instrumentation.process(record(headers=headers)):
-        pass
-    (span,) = telemetry.spans
-    assert () == span.links
-    assert span.parent is None
 
 
 def test_records_reach_the_caller_if_tracing_fails(

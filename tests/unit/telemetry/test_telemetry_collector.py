@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 
 import pytest
@@ -93,31 +92,6 @@ def test_names(group: str, name: str, expected: str | None) -> None:
     assert expected == telemetry_name(group, name)
 
 
-def test_labels() -> None:
-    """Empty labels of the client are left out; a label that has become empty keeps its value. The client id is not a
-    label of metrics, and the keys of the others have underscores."""
-    case = Case()
-    case.metrics.gauge(case.metrics.name("request-rate", "consumer-node-metrics", "", ("node-id", "1")), lambda _: 1.0)
-    case.labels["group_member_id"] = "m"
-    case.points()
-    case.labels["group_member_id"] = ""
-    decoded = decode_metrics(case.collector.collect(["*"], delta=True, now=0.0))
-    assert {"group_id": "g", "group_member_id": "m"} == decoded.resource
-    assert [("org.apache.kafka.consumer.node.request.rate", frozenset({("node_id", "1")}))] == list(decoded.points)
-
-
-def test_kinds() -> None:
-    """Totals are sums, with the beginning of their interval; all other metrics are gauges, NaN included."""
-    case = Case()
-    sensor = case.metrics.sensor(GROUP, [*ROWS, ("fetch-size-avg", Stat.AVG, "")])
-    sensor_time = case.wall_ms = 1500
-    total, rate, average = case.points(delta=False).values()
-    assert (0.0, CUMULATIVE, 1000 * NS, sensor_time * NS) == total
-    assert (0.0, None, 0, sensor_time * NS) == rate
-    assert math.isnan(average.value)
-    sensor.record(1, 0.0)
-
-
 def test_increases_begin_at_the_last_confirmed_push() -> None:
     """The interval of an increase begins at the last confirmed push, or when the metric was added."""
     case = Case()
@@ -134,29 +108,3 @@ def test_increases_begin_at_the_last_confirmed_push() -> None:
     assert [(2.0, DELTA, 3000 * NS, 4000 * NS)] == list(case.points().values())
     case.collector.confirm()
     assert [(7.0, CUMULATIVE, 1000 * NS, 4000 * NS)] == list(case.points(delta=False).values())
-
-
-@pytest.mark.parametrize("delta", [True, False])
-def test_a_metric_that_is_added_again_begins_at_zero(delta: bool) -> None:
-    """If a metric is removed and added again, as after a rebalance, its sum begins again at zero."""
-    case = Case()
-    sensor = case.metrics.sensor(GROUP, ROWS[:1])
-    sensor.record(4, 0.0)
-    case.wall_ms = 2000
-    case.points(delta=delta)
-    case.collector.confirm()
-    case.metrics.remove(sensor)
-    case.metrics.sensor(GROUP, ROWS[:1]).record(1, 0.0)
-    case.wall_ms = 3000
-    ((value, _, start_ns, _),) = case.points(delta=delta).values()
-    assert (1.0, 2000 * NS) == (value, start_ns)
-
-
-def test_points_of_one_name_are_one_metric() -> None:
-    """Metrics of several partitions are points of one metric, so that its name is sent once."""
-    case = Case()
-    for partition in ("0", "1"):
-        name = case.metrics.name("records-lag", GROUP, "", ("topic", "t"), ("partition", partition))
-        case.metrics.gauge(name, lambda _: 1.0)
-    data = case.collector.collect(["*"], delta=True, now=0.0)
-    assert (1, 2) == (data.count(b"records.lag"), len(decode_metrics(data).points))

@@ -12,7 +12,6 @@ from kconsumer._common.error_codes import Errors
 from kconsumer._internal.managers import FOREVER, Reply, UnsentRequest
 from kconsumer.errors import (
     BrokerConnectionError,
-    BrokerError,
     KafkaError,
     StateError,
     TimeoutError,
@@ -115,62 +114,6 @@ def read(message: Any) -> float:
     return decode_metrics(message.metrics).points[READ, frozenset()].value
 
 
-def test_first_request_has_no_id() -> None:
-    """The first request, at once, has the zero id, and goes to the connection that is ready."""
-    request = Case().sent()
-    assert ("1", bytes(16)) == (request.node, request.message.client_instance_id)
-
-
-def test_metrics_are_pushed_in_each_interval() -> None:
-    """A push follows each interval with the subscription's id. It contains the increase since the one before."""
-    case = Case()
-    case.subscribe()
-    assert INTERVAL_MS == case.advance_to_due()
-    case.read.record(5, case.now)
-    first = case.push()
-    assert (ID, 7, False) == (first.client_instance_id, first.subscription_id, first.terminating)
-    assert INTERVAL_MS == case.advance_to_due()
-    case.read.record(2, case.now)
-    assert [5.0, 2.0] == [read(first), read(case.push())]
-
-
-def test_first_push_has_jitter() -> None:
-    """The first push comes after 50 to 150 % of the interval, the others after exactly the interval."""
-    case = Case()
-    ranges: list[tuple[float, float]] = []
-
-    class Recorder(NoJitter):
-        def uniform(self, a: float, b: float) -> float:
-            ranges.append((a, b))
-            return b
-
-    case.manager = TelemetryManager(case._find, case._collector, Recorder())
-    case.subscribe()
-    assert 1.5 * INTERVAL_MS == case.advance_to_due()
-    case.push()
-    assert INTERVAL_MS == case.advance_to_due()
-    assert [(0.5, 1.5)] == ranges
-
-
-def test_without_requested_metrics_one_request_per_interval_is_sent() -> None:
-    """A broker that requests nothing is asked again after each interval, with the id that it has assigned."""
-    case = Case()
-    case.subscribe(requested_metrics=[])
-    for _ in range(3):
-        assert INTERVAL_MS == case.advance_to_due()
-        request = case.sent()
-        assert (GET_TELEMETRY_SUBSCRIPTIONS, ID) == (request.api, request.message.client_instance_id)
-        case.reply(request, subscription(requested_metrics=[]))
-    assert S.SUBSCRIPTION_NEEDED is case.manager.state
-
-
-def test_invalid_interval() -> None:
-    """If the interval of a broker is not positive, five minutes take its place, as in Java."""
-    case = Case()
-    case.subscribe(push_interval_ms=0)
-    assert DEFAULT_PUSH_INTERVAL_MS == case.advance_to_due()
-
-
 def test_prefixes() -> None:
     """Only metrics whose names begin with a requested prefix are pushed; an empty prefix stands for all."""
     assert {READ} == names(subscribed(requested_metrics=["org.apache.kafka.consumer.fetch.", "other"]).push())
@@ -191,16 +134,6 @@ def test_compression(codecs: list[int]) -> None:
     assert known == message.compression_type
     data = subscribed().push().metrics
     assert compressors.COMPRESSORS[known](data) == message.metrics
-
-
-def test_codec_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the library of the preferred codec is missing, the next one is used, or none."""
-
-    def missing(_: bytes) -> bytes:
-        raise ImportError
-
-    monkeypatch.setattr(compressors, "COMPRESSORS", {**compressors.COMPRESSORS, 4: missing})
-    assert [3, 0] == [subscribed(accepted_compression_types=list(c)).push().compression_type for c in ([4, 3], [4])]
 
 
 def test_temporality() -> None:
@@ -238,18 +171,6 @@ PUSH_ERRORS = [
     (Errors.UNSUPPORTED_VERSION, None),
     (Errors.UNKNOWN_SERVER_ERROR, None),
 ]
-
-
-@pytest.mark.parametrize(("code", "after_ms"), PUSH_ERRORS)
-def test_push_errors(code: int, after_ms: float | None) -> None:
-    """After an error the subscription is requested again, at once or after the interval; or telemetry ends."""
-    case = subscribed()
-    case.push(code)
-    if after_ms is None:
-        assert (S.TERMINATED, FOREVER) == (case.manager.state, case.manager.due)
-        return
-    assert after_ms == case.advance_to_due()
-    assert GET_TELEMETRY_SUBSCRIPTIONS is case.sent().api
 
 
 def test_each_row_of_the_push_table_is_tested() -> None:
@@ -340,16 +261,6 @@ def test_last_push_is_not_repeated(error: KafkaError | None) -> None:
     assert case.manager.ended
 
 
-def test_closing_without_a_subscription() -> None:
-    """If no metrics were requested, closing pushes nothing. A response that comes later is ignored."""
-    case = Case()
-    request = case.sent()
-    case.manager.begin_close()
-    assert case.manager.ended
-    case.reply(request, subscription())
-    assert (S.TERMINATED, []) == (case.manager.state, case.manager.poll(case.now).requests)
-
-
 @pytest.mark.parametrize("node", [None, UnsupportedVersionError("none")])
 def test_closing_without_a_connection(node: KafkaError | None) -> None:
     """If no connection is ready, closing pushes nothing."""
@@ -402,22 +313,6 @@ def test_a_caller_may_wait_for_the_id() -> None:
     assert 100.0 == case.advance_to_due()
     case.subscribe()
     assert ID_TEXT == promise.result()
-
-
-def test_no_id() -> None:
-    """A caller that waits for the id gets the error: brokers without telemetry, a refusal, the end of telemetry."""
-    case = Case()
-    promise = case.manager.client_instance_id()
-    case.node = UnsupportedVersionError("none")
-    case.manager.poll(case.now)
-    assert isinstance(promise.error, UnsupportedVersionError)
-    case.node = "1"
-    refused, abandoned = case.manager.client_instance_id(), case.manager.client_instance_id()
-    abandoned.set_exception(TimeoutError("late"))
-    case.reply(case.sent(), GetTelemetrySubscriptionsResponse(error_code=Errors.INVALID_REQUEST))
-    assert isinstance(refused.error, BrokerError)
-    assert isinstance(abandoned.error, TimeoutError)
-    assert isinstance(case.manager.client_instance_id().error, StateError)
 
 
 # --- errors of the code ------------------------------------------------------------------------------------------
