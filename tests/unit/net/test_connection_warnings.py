@@ -189,17 +189,6 @@ def test_what_may_take_long_is_no_warning(caplog: pytest.LogCaptureFixture) -> N
     assert "has not responded to Fetch for 20000 ms" in text
 
 
-def test_a_caller_that_was_away_is_not_warned(caplog: pytest.LogCaptureFixture) -> None:
-    """A response that has waited in the socket while the caller did not poll is not slow."""
-    harness = NetworkHarness()
-    harness.connect()
-    harness.broker.next(METADATA, METADATA.response(cluster_id="c"))
-    harness.send()
-    harness.clock.advance(25_000)
-    assert 1 == len(harness.poll())
-    assert [] == warnings_of(caplog)
-
-
 def test_a_lost_connection_that_worked_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     """A broker restarts, or a proxy closes an idle connection: the next attempt succeeds, and nothing is wrong."""
     harness = NetworkHarness()
@@ -236,24 +225,6 @@ def advertise(harness: NetworkHarness, host: str) -> None:
     harness.send()
     harness.poll()
     harness.client.set_nodes([Node(1, host, 9092)])
-
-
-@pytest.mark.parametrize("state", [refuse, drop_packets, lose_name, close_at_versions])
-def test_an_unreachable_advertised_address_is_named_as_such(
-    state: Callable[[NetworkHarness], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    """If the bootstrap server responds, but not the address that the broker advertises, the warning and the error name
-    `advertised.listeners`.
-    """
-    harness = make_advertising()
-    advertise(harness, "boot")
-    state(harness)
-    for _ in range(100):
-        harness.ready("1")
-        harness.poll(200)
-    assert warnings_of(caplog)
-    assert all(ADVERTISED in text for text in warnings_of(caplog))
-    assert ADVERTISED in harness.client.last_error("1", harness.clock.now())
 
 
 def test_an_advertised_address_that_was_reached_needs_no_hint(caplog: pytest.LogCaptureFixture) -> None:

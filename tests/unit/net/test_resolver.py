@@ -36,40 +36,6 @@ def jobs() -> Jobs:
     return Jobs()
 
 
-def test_a_lookup_ends_in_the_background(jobs: Jobs) -> None:
-    """A lookup is complete after its thread ran, which then wakes the waiting caller."""
-    lookup = jobs.resolver.look_up(jobs.resolve, "a", 1)
-    assert (False, False, 0) == (lookup.completed, jobs.resolver.completed_tasks, jobs.wakes)
-    jobs.waiting.pop()()
-    assert (True, True, 1) == (lookup.completed, jobs.resolver.completed_tasks, jobs.wakes)
-    assert [Address(2, ("10.0.0.1", 1))] == lookup.found
-    assert lookup.error is None
-
-
-def test_a_failed_lookup_has_its_error(jobs: Jobs) -> None:
-    """An error of the system's resolver is the result of the lookup."""
-    lookup = jobs.resolver.look_up(jobs.resolve, "unknown", 1)
-    jobs.waiting.pop()()
-    assert isinstance(lookup.error, socket.gaierror)
-    assert [] == lookup.found
-
-
-def test_a_name_is_asked_for_once_at_a_time(jobs: Jobs) -> None:
-    """Concurrent lookups of a name share one result; a later one resolves it again."""
-    first = jobs.resolver.look_up(jobs.resolve, "a", 1)
-    assert first is jobs.resolver.look_up(jobs.resolve, "a", 1)
-    jobs.waiting.pop()()
-    assert first is not jobs.resolver.look_up(jobs.resolve, "a", 1)
-    assert 1 == len(jobs.waiting)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%eth0"])
-def test_a_numeric_address_needs_no_thread(jobs: Jobs, host: str) -> None:
-    """The lookup of a numeric address is complete at once."""
-    assert jobs.resolver.look_up(jobs.resolve, host, 1).completed
-    assert [] == jobs.waiting
-
-
 def test_the_name_of_a_numeric_address_is_a_lookup_of_its_own(jobs: Jobs) -> None:
     """A thread looks up the name of a numeric address; a caller that only needs the address does not wait for it."""
     named = jobs.resolver.look_up(resolve_canonical, "127.0.0.1", 7)
@@ -89,14 +55,6 @@ def test_threads_are_few(jobs: Jobs) -> None:
     assert [f"host{i}" for i in range(3 * MAX_THREADS)] == jobs.asked
     jobs.resolver.look_up(jobs.resolve, "another", 1)
     assert MAX_THREADS == len(jobs.waiting)
-
-
-def test_after_close_nothing_is_asked(jobs: Jobs) -> None:
-    """After close() waiting names are dropped."""
-    jobs.resolver.look_up(jobs.resolve, "a", 1)
-    jobs.resolver.close()
-    jobs.waiting.pop()()
-    assert [] == jobs.asked
 
 
 def test_without_a_thread_the_caller_asks() -> None:

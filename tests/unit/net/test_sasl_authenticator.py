@@ -13,7 +13,7 @@ from kconsumer.net.states import ConnectionState
 from kconsumer.schema import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from support.fakes.fake_network import NetworkHarness
 from support.fakes.sasl_exchange import SaslHarness
-from support.fakes.scripted_broker import CLOSE, SILENCE, Received, api_versions, response_bytes
+from support.fakes.scripted_broker import CLOSE, Received, api_versions, response_bytes
 
 LIFETIME_MS = 10_000
 
@@ -37,14 +37,6 @@ def test_a_login_on_the_wire() -> None:
     ] == requests
     assert "PLAIN" == harness.broker.requests[1].message.mechanism
     assert b"\0alice\0hunter2" == harness.broker.requests[2].message.auth_bytes
-
-
-def test_versions_are_those_that_the_broker_has() -> None:
-    """Requests to an older broker have older versions."""
-    harness = SaslHarness()
-    harness.broker.on(API_VERSIONS, versions_at_most(SaslAuthenticate=0))
-    harness.authenticate()
-    assert [0] == [r.version for r in harness.broker.requests if r.api is SASL_AUTHENTICATE]
 
 
 @pytest.mark.parametrize("old", [{"SaslHandshake": 0}, {"SaslAuthenticate": -1}])
@@ -133,17 +125,6 @@ def test_a_broker_without_logins() -> None:
 
 
 @pytest.mark.parametrize("api", [API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE])
-def test_silence_ends(api: Any) -> None:
-    """A login without a response ends at the request timeout."""
-    harness = SaslHarness(request_timeout_ms=5_000)
-    harness.broker.on(api, SILENCE)
-    harness.ready()
-    error = harness.until_failed()
-    assert isinstance(error, BrokerConnectionError)
-    assert f"did not respond to {api.name} within 5000 ms" in str(error)
-
-
-@pytest.mark.parametrize("api", [API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE])
 @pytest.mark.parametrize("garbage", [b"", b"\xff", b"\x00\x00", b"\xff" * 40])
 def test_garbage_ends(api: Any, garbage: bytes) -> None:
     """A response that does not parse ends the connection with an error."""
@@ -228,28 +209,6 @@ def test_a_callable_that_fails(failure: Exception) -> None:
 
 
 # --- sessions that end (KIP-368) ---
-
-
-def test_a_session_is_prolonged_before_it_ends() -> None:
-    """After 85 to 95 % of the lifetime the next request waits for a re-authentication; without a request
-    there is none.
-    """
-    harness = SaslHarness(LIFETIME_MS).authenticate()
-    before = len(harness.broker.requests)
-    harness.clock.advance(0.85 * LIFETIME_MS - 1)
-    assert harness.ready()
-    harness.clock.advance(0.10 * LIFETIME_MS + 2)
-    harness.poll()
-    assert before == len(harness.broker.requests)
-    assert not harness.ready()
-    assert ConnectionState.REAUTHENTICATING is harness.link.connection.state
-    for _ in range(3):
-        harness.poll()
-    assert harness.ready()
-    assert ["SaslHandshake", "SaslAuthenticate"] == harness.broker.names()[before:]
-    assert 1 == len(harness.net.attempts)
-    harness.clock.advance(LIFETIME_MS)
-    assert not harness.ready()
 
 
 def test_a_request_in_flight_completes_during_a_login() -> None:

@@ -30,14 +30,6 @@ class ScramSha1(_Scram):
 # --- PLAIN ---
 
 
-def test_plain() -> None:
-    """The client sends one message with an empty authorization identity, and nothing after any response."""
-    mechanism = Plain(Credentials("alice", "sécret"))
-    assert b"\0alice\0s\xc3\xa9cret" == mechanism.step(None)
-    assert None is mechanism.step(b"")
-    assert None is mechanism.step(b"more")
-
-
 @pytest.mark.parametrize(
     ("account", "why"),
     [

@@ -10,14 +10,13 @@ import random
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kconsumer.errors import BrokerConnectionError, StateError
-from kconsumer.net.background import MAX_THREADS, BackgroundExecutor
+from kconsumer.net.background import BackgroundExecutor
 from kconsumer.net.sasl import token_endpoint
 from kconsumer.net.sasl.mechanism import MechanismError
 from kconsumer.net.sasl.token_endpoint import TokenEndpointClient
@@ -26,11 +25,6 @@ from kconsumer.testing.clock import VirtualClock
 
 MINUTE_MS = 60_000.0
 JAVAS_DEFAULTS = RefreshWindow(0.8, 0.05, MINUTE_MS, 5 * MINUTE_MS)
-
-
-def jwt(**claims: Any) -> str:
-    parts = ({"alg": "none"}, claims, {})
-    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
 
 
 # --- times ---
@@ -78,16 +72,6 @@ class Source:
 
     def now_s(self) -> float:
         return self.clock.wall_ms() / 1000
-
-
-def test_one_token_serves_logins_until_its_refresh() -> None:
-    """The provider is called once, and again after the configured fraction of the token's lifetime."""
-    source = Source(lambda: (f"t{source.asked}", source.now_s() + 100))
-    assert ["t1", "t1"] == [source.tokens.token(), source.tokens.token()]
-    source.clock.advance(79_000)
-    assert "t1" == source.tokens.token()
-    source.clock.advance(1_500)
-    assert "t2" == source.tokens.token()
 
 
 def test_a_provider_that_fails_late_costs_nothing() -> None:
@@ -154,16 +138,6 @@ def test_a_refused_token_that_is_issued_again() -> None:
     source.tokens.invalidate("same")
     assert ["same", "same"] == [source.tokens.token(), source.tokens.token()]
     assert 2 == source.asked
-
-
-def test_a_token_says_when_it_expires() -> None:
-    """A JWT is sufficient: its `exp` and `iat` are read."""
-    source = Source(lambda: jwt(exp=source.now_s() + 100, iat=source.now_s(), n=source.asked))
-    first = source.tokens.token()
-    source.clock.advance(79_000)
-    assert first == source.tokens.token()
-    source.clock.advance(2_000)
-    assert first != source.tokens.token()
 
 
 @pytest.mark.parametrize("text", ["opaque", "a.b", "a.!!!.c", "a.bnVsbA.c", "a." + "W" * 50 + ".c"])
@@ -332,36 +306,6 @@ def test_http_is_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCa
 # --- in the background ---
 
 
-def test_tasks_share_few_threads() -> None:
-    """The number of threads is limited; each runs waiting tasks until there is none, and reports each result."""
-    started: list[Callable[[], None]] = []
-    woken: list[None] = []
-    executor = BackgroundExecutor(lambda: woken.append(None), started.append)
-    begun = [executor.submit(partial(int, number)) for number in range(MAX_THREADS + 2)]
-    assert MAX_THREADS == len(started)
-    assert not executor.completed_tasks
-    started[0]()
-    assert list(range(MAX_THREADS + 2)) == [task.result() for task in begun]
-    assert (True, MAX_THREADS + 2) == (executor.completed_tasks, len(woken))
-    for work in started[1:]:
-        work()
-    executor.submit(lambda: None)
-    assert MAX_THREADS + 1 == len(started)
-
-
-def test_a_failed_task_keeps_its_exception() -> None:
-    """The exception of a task is raised by `result`; a closed executor starts no task."""
-    started: list[Callable[[], None]] = []
-    executor = BackgroundExecutor(lambda: None, started.append)
-    failing, forgotten = executor.submit(lambda: 1 // 0), executor.submit(lambda: 1)
-    executor._waiting.pop()
-    started[0]()
-    with pytest.raises(ZeroDivisionError):
-        failing.result()
-    executor.close()
-    assert not forgotten.completed
-
-
 def test_a_task_that_raises_systemexit() -> None:
     """After a task that raises SystemExit the thread continues with the next task."""
     started: list[Callable[[], None]] = []
@@ -397,26 +341,6 @@ def test_who_pauses_is_sent_home_by_close() -> None:
     executor.close()
     with pytest.raises(StateError, match="closed"):
         executor.sleep(3600)
-
-
-@pytest.mark.parametrize("unit", [1.0, 1000.0])
-def test_an_expiry_may_be_in_milliseconds(unit: float) -> None:
-    """`MSKAuthTokenProvider.generate_auth_token()` returns a token that is not a JWT, with the expiry in ms. It is
-    replaced after the same fraction of its lifetime as with an expiry in seconds.
-    """
-    source = Source(lambda: (f"aHR0cHM6Ly9rYWZrYS{source.asked}", int((source.now_s() + 900) * unit)))
-    first = source.tokens.token()
-    source.clock.advance(719_000)
-    assert first == source.tokens.token()
-    source.clock.advance(2_000)
-    assert first != source.tokens.token()
-
-
-def test_an_expiry_in_milliseconds_that_has_passed() -> None:
-    """An expiry in ms that has passed is refused like one in seconds."""
-    source = Source(lambda: ("token", (source.now_s() - 10) * 1000))
-    with pytest.raises(MechanismError, match="has expired already"):
-        source.tokens.token()
 
 
 def test_sleep_takes_as_long_as_requested(monkeypatch: pytest.MonkeyPatch) -> None:

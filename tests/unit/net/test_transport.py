@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import socket
@@ -12,7 +11,7 @@ import pytest
 
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.net.describe import broker_name, os_reason
-from kconsumer.net.transport import WOULD_BLOCK, Address, TcpTransport, connect_tcp, resolve
+from kconsumer.net.transport import WOULD_BLOCK, Address, TcpTransport, connect_tcp
 
 
 @pytest.fixture
@@ -107,46 +106,6 @@ def test_an_attempt_that_fails_at_once() -> None:
     """An unusable address raises from the constructor and leaks no descriptor."""
     with pytest.raises(OSError, match=r".+"):
         TcpTransport(Address(socket.AF_INET, ("255.255.255.255", 9)))
-
-
-def test_names_resolve_to_each_address_once() -> None:
-    """The addresses of the system's resolver are returned without duplicates."""
-    found = resolve("127.0.0.1", 9092)
-    assert [Address(socket.AF_INET, ("127.0.0.1", 9092))] == found
-    assert "127.0.0.1" == str(found[0])
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (OSError(errno.ECONNRESET, "x"), "the connection was reset"),
-        (OSError(errno.ETIMEDOUT, "x"), "the connection timed out"),
-        (OSError(errno.EHOSTUNREACH, "x"), "no route to the host"),
-        (OSError(errno.EMFILE, "Too many open files"), "Too many open files"),
-        (OSError("odd"), "odd"),
-        (OSError(), "OSError"),
-        (
-            socket.gaierror(-2, "Name or service not known"),
-            "could not be resolved (Name or service not known)",
-        ),
-    ],
-)
-def test_reasons_in_words(error: OSError, text: str) -> None:
-    """Errors of the operating system become texts for messages."""
-    assert text in os_reason(error)
-
-
-@pytest.mark.parametrize(
-    ("node", "text"),
-    [
-        ("3", "broker 3 at k:9092"),
-        ("+3", "group coordinator 3 at k:9092"),
-        ("-1", "bootstrap broker k:9092"),
-    ],
-)
-def test_brokers_by_connection_id(node: str, text: str) -> None:
-    """Each connection id has the name that error messages use."""
-    assert text == broker_name(node, "k", 9092)
 
 
 def test_ipv6_addresses_in_brackets() -> None:
