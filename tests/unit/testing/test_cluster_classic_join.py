@@ -56,18 +56,6 @@ def test_another_broker_is_not_the_coordinator(cluster: Cluster, clock: VirtualC
 # --- rebalances ---
 
 
-def test_a_new_member_causes_a_rebalance(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """A member that joins a stable group waits until the others have joined again."""
-    first, second = member(), member()
-    stable(cluster, clock, first)
-    assert second.enter() is None
-    assert Errors.REBALANCE_IN_PROGRESS == first.heartbeat()
-    assert Errors.REBALANCE_IN_PROGRESS == first.sync().error_code
-    assert first.join().generation_id == 2
-    assert 2 == second.joined().generation_id
-    assert first.id == second.joined().leader
-
-
 def test_an_id_that_was_handed_out_delays_the_rebalance(
     cluster: Cluster, clock: VirtualClock, member: NewMember
 ) -> None:
@@ -117,22 +105,6 @@ def test_new_members_time_out(cluster: Cluster, clock: VirtualClock, member: New
 
 
 # --- static members ---
-
-
-def test_a_static_follower_comes_back(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """A static follower that joins again gets the present generation and its assignment, without a rebalance."""
-    first, second = member(instance="1"), member(instance="2")
-    stable(cluster, clock, first, second)
-    again = member(instance="2")
-    response = again.join()
-    assert (0, 1, False, first.id, []) == (
-        response.error_code,
-        response.generation_id,
-        response.skip_assignment,
-        response.leader,
-        response.members,
-    )
-    assert second.id.encode() == again.sync().assignment
 
 
 def test_a_static_member_with_another_protocol(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:

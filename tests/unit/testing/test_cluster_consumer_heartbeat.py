@@ -9,7 +9,7 @@ from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings
 from support.fakes.cluster_client import advance
-from support.fakes.consumer_members import FakeConsumerMember, describe, settle
+from support.fakes.consumer_members import FakeConsumerMember, settle
 
 FENCED = "The member must abandon all its partitions and rejoin."
 
@@ -78,25 +78,6 @@ def test_epochs(one: FakeConsumerMember, two: FakeConsumerMember) -> None:
 
 
 # --- reconciliation ---
-
-
-def test_a_member_revokes_before_another_one_gets_the_partition(
-    cluster: Cluster, clock: VirtualClock, one: FakeConsumerMember, two: FakeConsumerMember
-) -> None:
-    """The old owner keeps its epoch until it no longer names the partition; the new owner gets it after that."""
-    one.join()
-    two.join()
-    advance(cluster, clock, 1000)
-    assert (3, {}) == (two.heartbeat().member_epoch, two.assigned)
-    owned = one.owned(one.assigned)
-    response = one.heartbeat()
-    assert (2, {"t": [0, 1]}) == (response.member_epoch, one.assigned)
-    assert (2, None) == ((again := one.heartbeat(topic_partitions=owned)).member_epoch, again.assignment)
-    assert two.heartbeat().assignment is None
-    assert [[0, 1, 2]] == [row.partitions for row in describe(one).members[0].assignment.topic_partitions]
-    assert (3, None) == ((done := one.confirm()).member_epoch, done.assignment)
-    two.heartbeat()
-    assert ({"t": [2]}, "Stable") == (two.assigned, describe(one).group_state)
 
 
 def test_the_rebalance_timeout_fences_a_member_that_does_not_revoke(

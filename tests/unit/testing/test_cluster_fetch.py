@@ -150,16 +150,6 @@ def test_an_unclean_election_completes_a_fetch(
 # --- errors ---
 
 
-@pytest.mark.parametrize(
-    ("epoch", "error"),
-    [(-1, Errors.NONE), (0, Errors.FENCED_LEADER_EPOCH), (1, Errors.NONE), (2, Errors.UNKNOWN_LEADER_EPOCH)],
-)
-def test_leader_epochs(cluster: Cluster, client: ClusterClient, epoch: int, error: int) -> None:
-    """A client with an older leader epoch is fenced; one with a newer epoch has to try again."""
-    cluster.move_leader("t", 0, 1)
-    assert error == fetch_one(client, fetch_request(cluster, row(current_leader_epoch=epoch))).error_code
-
-
 def test_a_broker_without_a_replica(cluster: Cluster, clock: VirtualClock) -> None:
     """A broker that has no replica of the partition responds NOT_LEADER_OR_FOLLOWER and names the leader."""
     cluster.create_topic("single", 1, 1)
@@ -170,18 +160,6 @@ def test_a_broker_without_a_replica(cluster: Cluster, clock: VirtualClock) -> No
         result.current_leader.leader_id,
         result.current_leader.leader_epoch,
     )
-
-
-@pytest.mark.parametrize(
-    ("release", "version", "error"),
-    [("3.9", 9, Errors.UNSUPPORTED_COMPRESSION_TYPE), ("3.9", 10, Errors.NONE), ("4.0", 9, Errors.NONE)],
-)
-def test_zstd_topics(release: str, version: int, error: int) -> None:
-    """Before Kafka 4.0, versions of Fetch that are older than zstd cannot read topics with this compression."""
-    cluster = Cluster(release=release)
-    cluster.create_topic("z", 1, 1, {"compression.type": "zstd"})
-    client = ClusterClient(cluster, VirtualClock())
-    assert error == fetch_one(client, fetch_request(cluster, row(), topic="z"), version).error_code
 
 
 def test_a_negative_limit(cluster: Cluster, client: ClusterClient, partition: Partition) -> None:

@@ -44,12 +44,6 @@ def test_log_append_time(data: bytes) -> None:
     assert (1234, 1234, 1) == (result.log_append_time_ms, record.timestamp, record.timestamp_type)
 
 
-def test_malformed_bytes_are_rejected() -> None:
-    """Bytes that end within a batch are not stored."""
-    with pytest.raises(ValueError, match="not a whole batch"):
-        Log().append(build_batch([b"a"])[:-1], 0, 0)
-
-
 def test_last_stable_offset() -> None:
     """The last stable offset stays at the first open transaction until its marker is below the high watermark."""
     log = Log()
@@ -72,15 +66,6 @@ def transactions_log() -> Log:
         commit_marker(3, 2),
         build_batch([b"c"], base_offset=4, producer_id=1, transactional=True),
     )
-
-
-def test_aborted_index() -> None:
-    """The index has the aborted transactions with records in a range of offsets."""
-    log = transactions_log()
-    assert [(1, 0, 2, True, 1)] == log.aborted_between(0, 5)
-    assert [(1, 0, 2, True, 1)] == log.aborted_between(2, 5)
-    assert [] == log.aborted_between(3, 5)
-    assert 4 == log.last_stable_offset
 
 
 def test_aborted_index_with_a_transaction_that_ends_late() -> None:

@@ -13,7 +13,7 @@ from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings
 from support.fakes.classic_members import FakeMember
 from support.fakes.cluster_client import advance
-from support.fakes.consumer_members import FakeConsumerMember, describe, settle
+from support.fakes.consumer_members import FakeConsumerMember, settle
 
 #: An assignment of the partitions 0, 1 and 2 of topic t, in version 0.
 ASSIGNMENT = bytes.fromhex("0000 00000001 0001 74 00000003 00000000 00000001 00000002 ffffffff")
@@ -59,39 +59,6 @@ def assignment(response: Any) -> list[int]:
     ]
 
 
-def test_a_group_is_upgraded_and_downgraded(cluster: Cluster, clock: VirtualClock, classic: FakeMember) -> None:
-    """A member of the consumer protocol joins a classic group, shares its partitions, and leaves it again."""
-    new = FakeConsumerMember(cluster, clock, "n")
-    assert (2, {}) == (new.join().member_epoch, new.assigned)
-    found = describe(new)
-    assert ("Reconciling", 2, 2, [0, 1]) == (
-        found.group_state,
-        found.group_epoch,
-        found.assignment_epoch,
-        sorted(member.member_type for member in found.members),
-    )
-    assert Errors.REBALANCE_IN_PROGRESS == classic.heartbeat()
-    response = classic.join()
-    assert (0, 2, "range", "", []) == (
-        response.error_code,
-        response.generation_id,
-        response.protocol_name,
-        response.leader,
-        response.members,
-    )
-    kept = assignment(classic.sync())
-    assert (2, Errors.NONE) == (len(kept), classic.heartbeat())
-    settle(new, rounds=1)
-    assert sorted([*kept, *new.assigned["t"]]) == [0, 1, 2]
-
-    new.leave()
-    assert (Errors.GROUP_ID_NOT_FOUND, "Group g is not a consumer group.") == (
-        (gone := describe(new)).error_code,
-        gone.error_message,
-    )
-    assert Errors.REBALANCE_IN_PROGRESS == classic.heartbeat()
-
-
 def test_a_new_classic_member_joins_a_consumer_group(cluster: Cluster, clock: VirtualClock) -> None:
     """Its JoinGroup does not wait; it gets partitions when the others have released them."""
     new = FakeConsumerMember(cluster, clock, "n")
@@ -119,10 +86,3 @@ def test_a_classic_member_that_does_not_join_again(cluster: Cluster, clock: Virt
     assert Errors.UNKNOWN_MEMBER_ID == classic.heartbeat()
     settle(new, rounds=1)
     assert {"t": [0, 1, 2]} == new.assigned
-
-
-def test_generations(cluster: Cluster, clock: VirtualClock, classic: FakeMember) -> None:
-    """The generation of a classic member is its member epoch; another one gets ILLEGAL_GENERATION."""
-    FakeConsumerMember(cluster, clock, "n").join()
-    classic.generation = 7
-    assert [Errors.ILLEGAL_GENERATION] * 2 == [classic.heartbeat(), classic.sync().error_code]

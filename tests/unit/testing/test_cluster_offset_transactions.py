@@ -23,7 +23,6 @@ from kconsumer.schema.transactions import (
 )
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
-from support.fakes.classic_members import FakeMember, stable
 from support.fakes.cluster_client import ClusterClient
 
 ID = "transfer"
@@ -92,19 +91,6 @@ def producer() -> Producer:
     return Producer()
 
 
-def test_unknown_partitions(producer: Producer) -> None:
-    """Partitions that do not exist come first, with their error; with topic ids it is UNKNOWN_TOPIC_ID."""
-    producer.add()
-    unknown = Errors.UNKNOWN_TOPIC_OR_PARTITION
-    rows = [("t", 0, 5), ("absent", 0, 5), ("t", 9, 5)]
-    assert [("absent", 0, unknown), ("t", 9, unknown), ("t", 0, 0)] == sorted(
-        producer.commit(*rows), key=lambda row: (row[2] == 0, row[0])
-    )
-    assert [Errors.UNKNOWN_TOPIC_ID, unknown, 0] == [
-        error for _, _, error in producer.commit(*rows[1:], rows[0], version=6)
-    ]
-
-
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
@@ -120,19 +106,3 @@ def test_rejected(producer: Producer, fields: dict[str, Any], error: int) -> Non
     """The producer and the group must be valid; a group that does not exist has no generation."""
     producer.add()
     assert error == producer.error(**fields)
-
-
-def test_members(producer: Producer) -> None:
-    """A group with members accepts offsets of a member of its generation, and those without any member (KIP-447)."""
-    member, other = (FakeMember(producer.cluster, producer.clock, instance=name) for name in "ij")
-    stable(producer.cluster, producer.clock, member)
-    producer.add()
-    identity = {"member_id": member.id, "generation_id_or_member_epoch": 1}
-    assert 0 == producer.error()
-    assert 0 == producer.error(**identity, group_instance_id="i")
-    assert Errors.ILLEGAL_GENERATION == producer.error(**{**identity, "generation_id_or_member_epoch": 0})
-    assert Errors.UNKNOWN_MEMBER_ID == producer.error(**{**identity, "member_id": "x"})
-    assert Errors.FENCED_INSTANCE_ID == producer.error(**{**identity, "member_id": "x"}, group_instance_id="i")
-    other.join()
-    member.join()
-    assert 0 == producer.error(**{**identity, "generation_id_or_member_epoch": 2})  # until the leader has assigned
