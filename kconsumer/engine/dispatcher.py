@@ -97,10 +97,6 @@ class Dispatcher(DispatcherState):
             else:
                 self._waiting.append((request, since))
 
-    def drop_waiting(self) -> None:
-        """Drop the requests that were not sent yet."""
-        self._waiting.clear()
-
     def _flush(self, now: float) -> None:
         # Handlers may submit further requests during the loop.
         waiting, self._waiting = self._waiting, []

@@ -249,16 +249,6 @@ def test_step_does_not_sleep_after_it_failed_a_request() -> None:
     assert case.step(300) > 0, "once"
 
 
-def test_waiting_requests_can_be_dropped() -> None:
-    """drop_waiting removes requests that were not sent; their handlers are never called."""
-    case = Case()
-    case.submit(case.request("-1"))
-    case.dispatcher.drop_waiting()
-    case.steps()
-    assert [] == case.replies
-    assert case.dispatcher.idle
-
-
 def test_requests_of_different_brokers_do_not_wait_for_each_other() -> None:
     """While one broker hangs during connect, requests to another have responses."""
     case = Case()

@@ -32,8 +32,6 @@ from kconsumer.testing.cluster.share.state_store import UNINITIALIZED
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 
-NO_LAG = -1
-
 
 class ShareOffsets:
     """Handles the APIs of start offsets."""
