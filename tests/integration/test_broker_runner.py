@@ -14,7 +14,7 @@ import pytest
 
 from support.brokers import kafka as brokers
 from support.brokers import kafka_run
-from support.brokers.kafka import Kafka, KafkaCluster
+from support.brokers.kafka import KafkaCluster
 from support.brokers.kafka_admin import java_hash, wait_until
 
 TESTS = Path(__file__).parent.parent
@@ -30,13 +30,6 @@ sys.stdin.read()
 """
 
 
-def test_shared_broker_takes_topics_and_records(kafka: Kafka, topic_name: str) -> None:
-    """A created topic has leaders and keeps what was produced to it."""
-    kafka.create_topic(topic_name, partitions=3)
-    assert 5 == kafka.produce(topic_name, [b"a", b"b", b"c", None, b"e"], partition=1)
-    assert {0: 0, 1: 5, 2: 0} == kafka.end_offsets(topic_name)
-
-
 def test_the_error_of_a_broker_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a port of a broker is in use, the error says so, and not only what the broker did after that."""
     free = brokers.free_ports
@@ -45,72 +38,6 @@ def test_the_error_of_a_broker_that_does_not_start(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(brokers, "free_ports", lambda count: [port, *free(count - 1)])
         with pytest.raises(RuntimeError, match="Address already in use"), KafkaCluster():
             pass
-
-
-def test_old_broker_serves(kafka39: Kafka, topic_name: str) -> None:
-    """A broker of the 3.9 line runs at the same time as one of the newest version."""
-    kafka39.create_topic(topic_name)
-    kafka39.produce(topic_name, [b"x"] * 10, compression="lz4")
-    assert {0: 10} == kafka39.end_offsets(topic_name)
-
-
-def test_committed_offsets_and_group_state(kafka: Kafka, topic_name: str) -> None:
-    """A group that never existed has no offsets and the state Dead."""
-    kafka.create_topic(topic_name)
-    assert {} == kafka.committed(topic_name, topic_name)
-    assert "DEAD" == kafka.group_state(topic_name)
-
-
-def test_transactions_leave_markers(kafka: Kafka, topic_name: str) -> None:
-    """A committed and an aborted transaction each add a marker to the log."""
-    kafka.create_topic(topic_name)
-    kafka.produce_transaction(topic_name, [b"kept"])
-    kafka.produce_transaction(topic_name, [b"dropped", b"dropped"], commit=False)
-    assert {0: 5} == kafka.end_offsets(topic_name)
-
-
-def test_log_start_moves(kafka: Kafka, topic_name: str) -> None:
-    """Topics can be enlarged, lose old records, get new options and be deleted."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, [b"x"] * 10)
-    kafka.delete_records(topic_name, {0: 4})
-    kafka.add_partitions(topic_name, 2)
-    kafka.set_topic_config(topic_name, {"retention.ms": "1000000"})
-    assert 2 == len(kafka.metadata().topics[topic_name].partitions)
-    kafka.delete_topic(topic_name)
-    assert topic_name not in kafka.metadata().topics
-
-
-def test_nodes_die_and_come_back(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
-    """When the leader is killed another node becomes leader; the killed node restarts with its data on the same
-    port.
-    """
-    cluster = kafka_cluster3
-    cluster.create_topic(topic_name, replication=3)
-    cluster.produce(topic_name, [b"x"] * 10)
-    leader = cluster.leader_of(topic_name)
-    cluster.node(leader).kill()
-    assert not cluster.node(leader).alive
-    wait_until(lambda: cluster.leader_of(topic_name) not in (leader, -1), 30, "new leader")
-    cluster.node(leader).start()
-    wait_until(lambda: len(cluster.metadata().brokers) == 3, 30, "return of the node")
-    assert {0: 10} == cluster.end_offsets(topic_name)
-
-
-def test_coordinator_is_one_of_the_nodes(kafka_cluster3: KafkaCluster) -> None:
-    """The runner computes the coordinator of a group as brokers do."""
-    assert kafka_cluster3.coordinator_of("some group") in {1, 2, 3}
-
-
-def test_paused_node_keeps_its_sockets(kafka_cluster3: KafkaCluster) -> None:
-    """A paused node is alive and sends nothing; it continues when resumed."""
-    node = kafka_cluster3.nodes[0]
-    node.pause()
-    try:
-        wait_until(lambda: node.pid and process_state(node.pid) == "T", 10, "stop of the JVM")
-    finally:
-        node.resume()
-    wait_until(lambda: len(kafka_cluster3.metadata().brokers) == 3, 30, "return of the node")
 
 
 @pytest.mark.parametrize(
