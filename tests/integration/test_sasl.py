@@ -233,32 +233,6 @@ def test_a_token_that_has_expired(kafka: Kafka, new_consumer: NewConsumer, topic
         consumer.list_topics()
 
 
-def test_a_wrong_mechanism(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
-    """The error names the mechanisms that the listener supports."""
-    consumer = new_consumer(topic_name, group_id=topic_name, **login(kafka, "SHORT", sasl_mechanism="SCRAM-SHA-512"))
-    with pytest.raises(AuthenticationError, match="here, but OAUTHBEARER, PLAIN, SCRAM-SHA-256") as caught:
-        consumer.list_topics()
-    assert 33 == caught.value.code
-
-
-def test_a_login_where_none_is_wanted(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
-    """The port of a listener without SASL."""
-    options = login(kafka, bootstrap_servers=kafka.bootstrap_servers)
-    consumer = new_consumer(topic_name, group_id=topic_name, **options)
-    with pytest.raises(AuthenticationError, match="wants no login on this port"):
-        consumer.list_topics()
-
-
-def test_no_login_where_one_is_wanted(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
-    """A client without SASL connects to a listener with SASL: the broker sends its versions and then closes the
-    connection.
-    """
-    assert isinstance(kafka, KafkaCluster)
-    consumer = new_consumer(topic_name, group_id=topic_name, bootstrap_servers=kafka.servers("SASL"))
-    assert isinstance(error := raised(consumer), AuthenticationError)
-    assert "security_protocol is PLAINTEXT" in str(error)
-
-
 # --- sessions and credentials that change ---
 
 
@@ -492,23 +466,3 @@ def test_a_commit_that_may_not_be_made(
     error = wait_until(refused, TIMEOUT_S, "the refused commit")
     assert "Read" == error.operation
     assert topic_name in str(error)
-
-
-def test_missing_acl_causes_no_flood(
-    kafka: Kafka, new_consumer: NewConsumer, restricted: dict[str, Any], topic_name: str
-) -> None:
-    """Committed offsets of a topic that may not be described are requested with growing backoffs, in both engines."""
-    kafka.create_topic(topic_name)
-    allow(kafka, "restricted", "READ", group=topic_name)
-    backoff_ms = 100
-    consumer = new_consumer(group_id=topic_name, retry_backoff_ms=backoff_ms, **restricted)
-    consumer.assign([(topic_name, 0)])
-    refused, seconds, watch = 0, 3, Stopwatch()
-    while watch.seconds() < seconds:
-        try:
-            consumer.poll(0.1)
-        except TopicAuthorizationError:
-            refused += 1
-    totals = {(name.name, name.group): value for name, value in consumer.metrics().items()}
-    assert refused
-    assert totals["request-total", "consumer-metrics"] <= seconds * 1000 / backoff_ms

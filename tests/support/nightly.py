@@ -32,11 +32,7 @@ NIGHTLY: dict[str, str] = {
     "model: brokerless/test_fake_cluster_consumer_groups",
     "integration/test_parallel.py": "lost or repeated records of handlers: simulation/test_parallel_runs",
     "integration/test_sasl.py::test_a_delegation_token": "the marked user name: unit/net/test_sasl_mechanisms",
-    "integration/test_sasl.py::test_a_login_where_none_is_wanted": "unit/net/test_sasl_authenticator",
     "integration/test_sasl.py::test_a_token_that_has_expired": "unit/net/test_sasl_tokens",
-    "integration/test_sasl.py::test_a_wrong_mechanism": "unit/net/test_sasl_authenticator",
-    "integration/test_sasl.py::test_missing_acl": "a flood of requests: unit/engine/test_no_tight_loop",
-    "integration/test_sasl.py::test_no_login_where_one_is_wanted": "unit/net/test_sasl_authenticator",
     "integration/test_tls.py::test_large_records": "brokerless/test_tls_sockets",
     "integration/test_tls.py::test_stores_of_java": "the command in the error: unit/net/test_tls_context",
     "integration/test_truncation.py::test_committed_before": "the leader epoch of a commit: "
