@@ -3,3 +3,4 @@
 include "lock/clock.pxd"
 include "lock/held_handlers.pxd"
 include "lock/engine_lock.pxd"
+include "lock/access_guard.pxd"

@@ -105,3 +105,19 @@ class Section:
 @final
 class Waiting:
     def __init__(self, lock: EngineLock, step: Step) -> None: ...
+
+FORKED: str
+
+@disjoint_base
+class GuardState:
+    closed: bool
+    step: Step
+    end_wait: Callable[[], None] | None
+    holder: int
+    @property
+    def _forks(self) -> int: ...
+    @property
+    def forked(self) -> bool: ...
+    def __init__(self, signals: HeldHandlers, step: Step, end_wait: Callable[[], None] | None) -> None: ...
+    def check_usable(self) -> None: ...
+    def enter(self, *, closing: bool = False) -> int: ...

@@ -6,3 +6,4 @@ The parts are in the folder of this name.
 include "lock/clock.pyx"
 include "lock/held_handlers.pyx"
 include "lock/engine_lock.pyx"
+include "lock/access_guard.pyx"

@@ -7,7 +7,7 @@ import threading
 from asyncio.events import _get_running_loop
 from collections.abc import Callable
 
-from kconsumer._core.lock import Step, fork_count
+from kconsumer._core.lock import Step
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.errors import ConcurrentAccessError
 
@@ -29,10 +29,10 @@ class LoopGuard(AccessGuard):
 
     def check(self, *, closing: bool = False) -> None:
         """Raise the same errors as `enter`. Tasks of one event loop never run at the same time, so none can wait."""
-        if _get_running_loop() is not self._loop or self.closed or self.step.unfinished or self._forks != fork_count():
+        if _get_running_loop() is not self._loop or self.closed or self.step.unfinished or self.forked:
             self.holder = self.enter(closing=closing)
 
-    def enter(self, *, closing: bool = False) -> dict[None, int]:
+    def enter(self, *, closing: bool = False) -> int:
         """Enter the guard, see `AccessGuard.enter`.
 
         Raises ConcurrentAccessError on another thread, and in another event loop.

@@ -37,45 +37,45 @@ Step = RebalanceCallback | Callable[[float], None]
 class RebalanceSteps:
     """The queue of steps that have not run yet."""
 
-    __slots__ = ("_queue", "commit")
+    __slots__ = ("commit", "queue")
 
     def __init__(self) -> None:
-        self._queue: deque[Step] = deque()
+        self.queue: deque[Step] = deque()
         self.commit: Promise[Offsets] | None = None  # all steps wait for this commit, if there is one
 
     def __bool__(self) -> bool:
-        return bool(self._queue)
+        return bool(self.queue)
 
     @property
     def due_callback(self) -> RebalanceCallback | None:
         """The next step if it is a listener call, else None."""
-        if self._queue and isinstance(self._queue[0], RebalanceCallback):
-            return self._queue[0]
+        if self.queue and isinstance(self.queue[0], RebalanceCallback):
+            return self.queue[0]
         return None
 
     def add(self, step: Step) -> None:
         """Append a step."""
-        self._queue.append(step)
+        self.queue.append(step)
 
     def add_next(self, step: Step) -> None:
         """Insert a step before all others. A running step calls this to add the step that must follow it directly."""
-        self._queue.appendleft(step)
+        self.queue.appendleft(step)
 
     def callback_done(self, callback: RebalanceCallback, now: float) -> None:
         """Remove a listener call that has returned or raised, and run the steps after it.
 
         Does nothing if the call is not the next step.
         """
-        if self._queue and self._queue[0] is callback:
-            self._queue.popleft()
+        if self.queue and self.queue[0] is callback:
+            self.queue.popleft()
             self.advance(now)
 
     def advance(self, now: float) -> None:
         """Run steps until the next one is a listener call or has to wait for the commit."""
-        while self._queue and not isinstance(self._queue[0], RebalanceCallback):
+        while self.queue and not isinstance(self.queue[0], RebalanceCallback):
             if self.commit is not None and not self.commit.done:
                 return
-            step = self._queue.popleft()
+            step = self.queue.popleft()
             assert not isinstance(step, RebalanceCallback)
             step(now)
 
@@ -90,5 +90,5 @@ class RebalanceSteps:
 
     def clear(self) -> None:
         """Drop all steps and the commit."""
-        self._queue.clear()
+        self.queue.clear()
         self.commit = None

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.cycle import PollState
-from kconsumer._core.lock import Timer, fork_count
+from kconsumer._core.lock import FORKED, Timer, fork_count
 from kconsumer._internal.deferred_signals import HandlersRunning
 from kconsumer.assignors import Assignor
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.engine.access_guard import FORKED
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.client_engine import ClientEngine
 from kconsumer.engine.close_sequence import CloseSequence
@@ -115,6 +114,19 @@ class Engine(PollState[ConsumerRecords], ClientEngine):
         delivery.open = False
         lock.version += 1
         return records
+
+    def poll_operation(
+        self, timeout_ms: float, max_records: int, max_bytes: int | None = None
+    ) -> Operation[ConsumerRecords]:
+        """Returns the operation that continues a poll for which `poll_without_wait` has returned None."""
+        timer = Timer(self._clock, timeout_ms)
+        wait = self.wait_in_flight(timer)
+        if wait is not None:
+            yield wait
+            records = self.records_of_wait(max_records, max_bytes)
+            if records is not None:
+                return records
+        return (yield from self._poll_full(timer, max_records, max_bytes))
 
     def _poll_full(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
         """Returns buffered records, after it has polled the managers and run the callbacks that are due.

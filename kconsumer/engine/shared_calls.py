@@ -108,7 +108,7 @@ def _shared(method: Callable[Concatenate[S, P], R], *, changes: bool) -> Callabl
     @functools.wraps(method)
     def shared(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         guard = self._guard
-        if guard.one_thread or guard.holder.get(None) == get_ident():
+        if guard.one_thread or guard.holder == get_ident():
             return nested(self, *args, **kwargs)
         return _call(self, method, changes, *args, **kwargs)
 

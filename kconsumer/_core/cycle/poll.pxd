@@ -1,6 +1,6 @@
 # A poll: what it checks before it waits, and how it waits. `kconsumer/engine/` has the rest of these classes.
 
-from kconsumer._core.lock cimport Clock, ClientState, EngineLock
+from kconsumer._core.lock cimport Clock, ClientState, EngineLock, Timer
 
 
 cdef class Wait:
@@ -60,4 +60,6 @@ cdef class PollState:
 
     cdef object begin(self, double timeout_ms, Py_ssize_t max_records, object max_bytes)
     cdef object collect(self, Py_ssize_t max_records, object max_bytes, bint find_handlers=*)
+    cdef Wait find_wait(self, Timer timer)
+    cdef object take_waited(self, Py_ssize_t max_records, object max_bytes)
     cdef bint is_group_idle(self) except -1

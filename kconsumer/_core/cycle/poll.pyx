@@ -165,10 +165,19 @@ cdef class PollState:
 
         The caller ends as `Consumer.poll` does: until then, the records do not count as consumed.
         """
+        cdef Timer timer
+        cdef Wait wait
         records = self.begin(timeout_ms, max_records, max_bytes)
-        if records is None:
-            records = run(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver.wait)
-        return records
+        if records is not None:
+            return records
+        timer = Timer(self._clock, timeout_ms)
+        wait = self.find_wait(timer)
+        if wait is not None:
+            self.driver.wait(wait)
+            records = self.take_waited(max_records, max_bytes)
+            if records is not None:
+                return records
+        return run(self._poll_full(timer, max_records, max_bytes), self.driver.wait)
 
     def poll_without_wait(self, double timeout_ms, Py_ssize_t max_records, max_bytes=None):
         """Returns the result of `poll` if it needs no wait. Else returns None: `poll_operation` finds the result."""
@@ -208,25 +217,28 @@ cdef class PollState:
             return self.collector._batch.EMPTY
         return None
 
-    def poll_operation(self, double timeout_ms, Py_ssize_t max_records, max_bytes=None):
-        """Returns the operation that continues a poll for which `poll_without_wait` has returned None."""
-        cdef Timer timer = Timer(self._clock, timeout_ms)
-        if self.quiet and timeout_ms > 0 and not self.callbacks.commits_pending:
-            return self._poll_in_flight(timer, max_records, max_bytes)
-        return self._poll_full(timer, max_records, max_bytes)
+    def wait_in_flight(self, Timer timer not None):
+        """Returns the wait for a fetch in flight with which this poll begins. Managers are not polled meanwhile.
 
-    def _poll_in_flight(self, Timer timer not None, Py_ssize_t max_records, max_bytes):
-        """Wait for a fetch in flight, without polling managers. Returns its records.
-
-        If the wait ends without records, returns the result of `_poll_full`.
+        Returns None if a manager or a callback is due, or if the timer has expired: then the poll is a full one.
         """
-        yield Wait(min(timer.deadline, self.driver.due()), None, False, False, False)
-        if not self.driver.wakeup_requested and self.buffer.has_data() and self.is_group_idle():
-            self._metrics.wait_ended(self._clock.now())
-            records = self.collect(max_records, max_bytes, False)  # the wait has found new handlers
-            if records is not None:
-                return records
-        return (yield from self._poll_full(timer, max_records, max_bytes))
+        return self.find_wait(timer)
+
+    def records_of_wait(self, Py_ssize_t max_records, max_bytes):
+        """Returns the records that have arrived in the wait for a fetch in flight, or None: then the poll is a full
+        one."""
+        return self.take_waited(max_records, max_bytes)
+
+    cdef Wait find_wait(self, Timer timer):
+        if not self.quiet or timer.timeout_ms <= 0 or self.callbacks.commits_pending:
+            return None
+        return Wait(min(timer.deadline, self.driver.due()), None, False, False, False)
+
+    cdef object take_waited(self, Py_ssize_t max_records, object max_bytes):
+        if self.driver.wakeup_requested or not self.buffer.has_data() or not self.is_group_idle():
+            return None
+        self._metrics.wait_ended(self._clock.now())
+        return self.collect(max_records, max_bytes, False)  # the wait has found new handlers
 
     cdef bint is_group_idle(self) except -1:
         return self.group is None or self.group.membership.idle or not self.subscription.is_group_managed

@@ -11,6 +11,7 @@ cdef class ManagerTime:
 
 cdef class Timer:
     cdef Clock clock
+    cdef double timeout_ms
     cdef readonly double deadline
 
     cdef bint is_over(self) except -1

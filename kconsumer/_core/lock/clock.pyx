@@ -33,7 +33,7 @@ cdef class Timer:
     """The deadline of a public call."""
 
     def __init__(self, Clock clock not None, double timeout_ms):
-        self.clock = clock
+        self.clock, self.timeout_ms = clock, timeout_ms
         self.deadline = clock.now() + timeout_ms
 
     def remaining_ms(self):

@@ -51,6 +51,8 @@ from kconsumer.types import GroupMetadata, TopicPartition
 
 log = get_logger(__name__)
 
+_STABLE = MemberState.STABLE
+
 
 class ClassicMembership(Membership[Member]):
     """Takes part in the rebalances of a group, as its leader if the coordinator chooses this member."""
@@ -105,9 +107,7 @@ class ClassicMembership(Membership[Member]):
     @property
     def idle(self) -> bool:
         """True if the member is stable and has nothing to do, so that calling `poll` would have no effect."""
-        if self._member.state is not MemberState.STABLE or self._must_describe or self._steps:
-            return False
-        return self._rejoin_not_needed()
+        return not self._steps.queue and not self._must_describe and self._is_settled()
 
     def take_error(self) -> KafkaError | None:
         """Returns the error of the rebalance that the consumer's `poll` must raise, or None. Each is returned once.
@@ -138,7 +138,7 @@ class ClassicMembership(Membership[Member]):
         self._steps.advance(now)
         if self._steps:
             return PollResult()
-        settled = self._settled
+        settled = self._is_settled()
         if settled and not self._must_describe:
             return PollResult()
         if self._coordinator.connection_id is None:
@@ -172,21 +172,20 @@ class ClassicMembership(Membership[Member]):
 
     # --- when to rejoin --------------------------------------------------------------------------------------------
 
-    @property
-    def _settled(self) -> bool:
-        return self._member.state is MemberState.STABLE and self._rejoin_not_needed()
-
-    def _rejoin_not_needed(self) -> bool:
-        if self._member.rejoin_reason is not None:
+    def _is_settled(self) -> bool:
+        """Returns True if the member is stable and need not join again. Each poll that returns records asks this
+        twice."""
+        member = self._member
+        if member.state is not _STABLE or member.rejoin_reason is not None:
             return False
         topics = self._subscription.subscribed_topics()
         if topics is not self._joined_topics and topics != self._joined_topics:
-            self._member.request_rejoin("the subscription has changed")
+            member.request_rejoin("the subscription has changed")
             return False
         if self._leader is not None and self._cluster.update_version != self._seen_metadata:
             self._seen_metadata = self._cluster.update_version
             if self._leader.outdated(self._cluster):
-                self._member.request_rejoin("cached metadata has changed")
+                member.request_rejoin("cached metadata has changed")
                 return False
         return True
 

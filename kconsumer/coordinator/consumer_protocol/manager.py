@@ -36,6 +36,8 @@ from kconsumer.types import TopicPartition
 
 log = get_logger(__name__)
 
+_STABLE = MemberState.STABLE
+
 
 class ConsumerMembership(Membership[ConsumerMember]):
     """Reconciles a member's partitions with its target assignment (Java's `ConsumerMembershipManager`)."""
@@ -86,7 +88,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
     @property
     def idle(self) -> bool:
         """True if the member has nothing to do, so that calling `poll` would have no effect."""
-        return self._member.state is MemberState.STABLE and not self._steps
+        return self._member.state is _STABLE and not self._steps.queue
 
     def take_error(self) -> KafkaError | None:
         """Returns the error that ended the membership, or None.
