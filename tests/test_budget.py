@@ -21,7 +21,7 @@ BUDGET = {
     "kconsumer/_client/**/*": 1_676,
     "kconsumer/_common/**/*": 715,
     "kconsumer/_internal/**/*": 1_080,
-    "kconsumer/_core/**/*": 13_632,
+    "kconsumer/_core/**/*": 13_737,
     "kconsumer/aio/**/*": 2_954,
     "kconsumer/cli/**/*": 3_675,
     "kconsumer/config/**/*": 2_418,

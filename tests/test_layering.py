@@ -384,6 +384,7 @@ FOREIGN_FIELDS: dict[str, set[str]] = {
     "metadata/manager.py": {"until"},  # ends a backoff early, or restores it
     "net/tls/context.py": {"options"},  # of an ssl.SSLContext
     # An exception may come at a call of a method, which would lose or repeat records.
+    "engine/access_guard.py": {"holder"},  # of its base, at the end of a guarded method
     "engine/base.py": {"open", "version"},
     "fetching/collector.py": {"open"},  # of the batch that it takes
     "groups/client.py": {"closed"},  # of the guard: Ctrl-C may come between a call and its effect, not within a store
