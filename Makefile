@@ -33,7 +33,7 @@ SANITIZED_TESTS = tests/fuzz tests/brokerless/test_dropped_consumers.py $(shell 
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
-.PHONY: help setup system system-python build check lint format types unit slower simulate sanitized property fuzz brokerless threads integration integration-fake integration-all kerberos spark test bench figures demo pipeline docs wheels clean
+.PHONY: help setup system system-python build check lint format types unit slower simulate sanitized property fuzz brokerless threads integration integration-fake integration-all kerberos spark test bench figures demo pipeline docs docs-serve wheels clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -195,6 +195,9 @@ $(DOCS)/stamp: pyproject.toml
 docs: $(DOCS)/stamp  ## the documentation site in build/site; warnings and dead links are errors
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
 	$(DOCS)/bin/python docs/site/check.py
+
+docs-serve: $(DOCS)/stamp  ## the documentation site at http://127.0.0.1:8000, built again when a page changes
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve
 
 clean:  ## remove everything made here (the jar cache in the home folder stays)
 	rm -rf $(VENV) build dist .tox .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -1,4 +1,4 @@
-"""An extension of Griffe, which reads the sources for the API pages: documents fields, and prepares examples.
+"""An extension of Griffe, which reads the sources for the API pages: documents fields, prepares examples, and sorts.
 
 A field is documented by the comment behind it, or by `#:` comments above it. An example in a docstring, which begins
 with `>>>`, becomes a code block.
@@ -14,6 +14,13 @@ from typing import Any
 
 from griffe import Attribute, Docstring, Extension, Object
 
+CONSUMERS = ("consumer.Consumer", "share.consumer.ShareConsumer", "aio.consumer.AsyncConsumer")
+# A consumer's page begins with the methods that most programs call. The others follow in the order of the sources.
+FIRST = (
+    *("subscribe", "assign", "poll", "poll_arrow", "batches", "commit", "commit_async", "store_offsets", "acknowledge"),
+    *("seek", "seek_to_beginning", "seek_to_end", "seek_to_time", "position", "committed", "pause", "resume"),
+    *("assignment", "subscription", "status", "partition_states", "metrics", "wakeup", "close", "from_config"),
+)
 EXAMPLE = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
 COMMENT = re.compile(r"  # (.+)$")
 
@@ -29,6 +36,14 @@ class FieldComments(Extension):
             text = comment(lines(obj.filepath), obj.lineno - 1, obj.endlineno - 1)
             if text:
                 obj.docstring = Docstring(f"{text[0].upper()}{text[1:]}.".replace("..", "."), parent=obj)
+
+    def on_package(self, *, pkg: Any, **_others: Any) -> None:
+        """Sort the methods of consumers, which inherit most of them."""
+        for path in CONSUMERS if pkg.name == "kconsumer" else ():
+            members = pkg[path].members
+            every = {**pkg[path].inherited_members, **members}
+            members.clear()
+            members.update({name: every.pop(name) for name in FIRST if name in every}, **every)
 
 
 @cache

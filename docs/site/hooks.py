@@ -28,8 +28,11 @@ IMAGES = (".svg", ".png")
 LANGUAGES = {".py": "python", ".toml": "toml", ".ini": "ini", ".yml": "yaml", ".sh": "sh", ".json": "json"}
 FENCED = re.compile(r"^( *)```[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^()\s]+)(\))")
-# A search shows guides and the reference before pages about the code.
-BOOST_OF_INTERNALS = 0.3
+# A search shows guides first, then the reference, then pages about the code. It finds no sources.
+BOOSTS = {"guides/": 3, "reference/": 0.7, "coming-from/": 1, "design/": 0.2, "project/": 0.2, "": 2}
+NOT_SEARCHED = ("design/file-map.md", "project/examples/", "project/tests/", "project/kconsumer/")
+OPTION = re.compile(r"(?<=<tr>\n)<td><code>(\w+)</code></td>")
+CODE_IN_CELL = re.compile(r"(?<=<td><code>)[^<]+(?=</code></td>)")
 NOT_RUN = re.compile(r"^( *```\w+) not-run$", re.MULTILINE)
 NavEntry = str | dict[str, "NavEntry"] | list["NavEntry"]
 
@@ -171,8 +174,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     uri = page.file.src_uri
     if uri == "index.md":
         page.meta["hide"] = ["navigation"]  # it would have one entry
-    if uri.startswith(("design/", "project/")):
-        page.meta.setdefault("search", {"boost": BOOST_OF_INTERNALS})
+    boost = next(boost for folder, boost in BOOSTS.items() if uri.startswith(folder))
+    page.meta.setdefault("search", {"exclude": True} if uri.startswith(NOT_SEARCHED) else {"boost": boost})
     here = posixpath.dirname(uri)
 
     def to_site(match: re.Match[str]) -> str:
@@ -188,3 +191,10 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         parts += [LINK.sub(to_site, markdown[end : block.start()]), NOT_RUN.sub(r"\1", shown)]
         end = block.end()
     return "".join([*parts, LINK.sub(to_site, markdown[end:])])
+
+
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Returns the page. Each option is an anchor, and names in tables may be broken where words of the name begin."""
+    if page.file.src_uri == "options.md":
+        html = OPTION.sub(r'<td><code><a id="\1" href="#\1">\1</a></code></td>', html)
+    return CODE_IN_CELL.sub(lambda match: re.sub(r"(?<=[_.])(?=\w)", "<wbr>", match[0]), html)

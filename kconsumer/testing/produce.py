@@ -64,7 +64,7 @@ def _encoded(data: object, name: str) -> bytes | None:
         return data.encode()
     if isinstance(data, bytearray | memoryview):
         return bytes(data)
-    raise TypeError(f"a {name} is bytes, str or None; not {type(data).__name__}")
+    raise TypeError(f"a {name} is bytes, str or None; not {type(data).__name__}; for JSON write json.dumps({name})")
 
 
 def split(records: Iterable[Rec]) -> Iterator[list[Rec]]:

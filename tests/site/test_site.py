@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from kconsumer.config.options import OPTIONS
 from support.harnesses.doc_blocks import PAGES
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +39,14 @@ SEARCHES = {
     "AuthenticationError": "reference/errors/",
     "FakeCluster": "testing/",
     "SCRAM": "security/",
+    "ssl.ca.location": "guides/faq/",
+    "worker pool": "guides/threads/",
+    "dead letter": "guides/faq/",
+    "seek timestamp": "guides/faq/",
+    "windows": "guides/faq/",
+    "docker": "guides/containers/",
+    "notebook": "guides/notebooks/",
+    "polars": "guides/data-frames/",
 }
 RESULTS = 8
 
@@ -180,6 +190,16 @@ def test_search_finds_the_page(word: str, page: str, address: str, browser: webd
     with suppress(TimeoutException):
         WebDriverWait(browser, WAIT_S, ignored_exceptions=[StaleElementReferenceException]).until(found)
     assert f"{address}{page}" in first
+
+
+def test_each_option_has_an_anchor(site: Path) -> None:
+    """The page of options has an anchor for each of them, and methods are sorted by their use."""
+    options = (site / "options" / "index.html").read_text(encoding="utf-8")
+    assert set() == {name for name in OPTIONS if f'id="{name}"' not in options}
+    methods = re.findall(
+        r'id="kconsumer\.Consumer\.(\w+)"', (site / "reference/consumer/index.html").read_text("utf-8")
+    )
+    assert ["subscribe", "assign", "poll", "poll_arrow", "commit"] == methods[:5]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
