@@ -412,9 +412,12 @@ SURPRISES = (
     ),
     Surprise(
         "`latest` and new partitions",
-        "Records that are written to a new partition before a member reads it are skipped: "
-        "[new partitions](../guides/committing.md#new-partitions).",
-        (f"{SUBSCRIPTIONS}::test_records_written_before_a_new_partition_is_discovered",),
+        "Records that are written to a new partition before a member reads it are skipped, unless "
+        "`auto_offset_reset_new_partitions` is set: [new partitions](../guides/committing.md#new-partitions).",
+        (
+            f"{SUBSCRIPTIONS}::test_records_written_before_a_new_partition_is_discovered",
+            f"{SUBSCRIPTIONS}::test_new_partitions_have_a_reset_policy_of_their_own",
+        ),
     ),
     Surprise(
         "a commit just after a change of leaders",

@@ -511,7 +511,7 @@ KIPS: list[tuple[int, str, str, str]] = [
     (
         1327,
         "reset of new partitions",
-        "**not supported**, as in Java 4.4: [new partitions](../guides/committing.md#new-partitions)",
+        "`auto_offset_reset_new_partitions`: [new partitions](../guides/committing.md#new-partitions)",
         "",
     ),
 ]

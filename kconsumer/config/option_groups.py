@@ -44,6 +44,7 @@ class MetadataConfig(OptionGroup):
     metadata_recovery_rebootstrap_trigger_ms: int
     allow_auto_create_topics: bool
     exclude_internal_topics: bool
+    auto_offset_reset_new_partitions: str | None
 
 
 class OffsetConfig(OptionGroup):

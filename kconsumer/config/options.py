@@ -109,6 +109,10 @@ class _Table:
         kinds.RESET, OffsetReset.LATEST,
         "Where to start without a usable position: latest, earliest, none (raise an error), by_duration:PT1H."
     )
+    auto_offset_reset_new_partitions: str | None = _option(
+        kinds.choice("earliest", "latest"), None,
+        "Where partitions start that appeared after their topic was subscribed (KIP-1327). Default: auto_offset_reset."
+    )
     isolation_level: str = _option(
         kinds.choice("read_uncommitted", "read_committed", enum="IsolationLevel"), "read_uncommitted",
         "read_committed: skip records of aborted transactions, and read only up to the first open transaction.",

@@ -264,6 +264,8 @@ class OnlyConsumer(CommonOptions, total=False):
     """Interval of auto-commits."""
     auto_offset_reset: str | OffsetReset
     """Where to start without a usable position: latest, earliest, none (raise an error), by_duration:PT1H."""
+    auto_offset_reset_new_partitions: Literal["earliest", "latest"] | None
+    """Where partitions start that appeared after their topic was subscribed (KIP-1327). Default: auto_offset_reset."""
     isolation_level: Literal["read_uncommitted", "read_committed"] | IsolationLevel
     """read_committed: skip records of aborted transactions, and read only up to the first open transaction."""
     exclude_internal_topics: bool

@@ -60,7 +60,7 @@ from kconsumer.state.partition import PartitionState
 from kconsumer.state.positions import Positions
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.telemetry.manager import TelemetryManager
-from kconsumer.types import TopicPartition
+from kconsumer.types import OffsetReset, TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
@@ -130,8 +130,12 @@ class ClientComponents(ClientState, ABC):
         self.changes = ChangeLog()
         self.assignment = Assignment(self.changes)
         self.subscription = SubscriptionState(self.assignment)
+        is_new, reset_new = self.subscription.initial_partitions.is_new, config.auto_offset_reset_new_partitions
         self.positions = Positions(
-            self.assignment, config.auto_offset_reset, auto_store=config.enable_auto_offset_store
+            self.assignment,
+            config.auto_offset_reset,
+            auto_store=config.enable_auto_offset_store,
+            initial_reset=lambda tp: OffsetReset(reset_new) if reset_new and is_new(tp) else None,
         )
         self.client = environment.client(config, rng, ConnectionMetrics(self.metrics))
         self.metadata = MetadataManager(config.select(MetadataConfig), self.cluster, self.subscription, rng)

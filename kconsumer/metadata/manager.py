@@ -54,6 +54,7 @@ class _InFlightUpdate(NamedTuple):
     interest: int  # the value of `MetadataManager._interest` when the request was created
     serial: int  # the number of the request
     by_id: bool  # whether the response contains the topics added by id
+    all_topics: bool  # whether it contains all topics
 
 
 class MetadataManager:
@@ -74,6 +75,7 @@ class MetadataManager:
         self.needs_rebootstrap = False
         self.last_error: KafkaError | None = None
         self._config = config
+        self._distinguishes_new = config.auto_offset_reset_new_partitions is not None
         self._cluster = cluster
         self._subscription = subscription
         self._assignment = subscription.assignment
@@ -204,6 +206,10 @@ class MetadataManager:
             self._pattern = subscription.pattern
             if self._pattern is not None:
                 self.request_update(new_interest=True)
+        if self._distinguishes_new:
+            subscription.record_partitions(self._cluster)
+        if self._must_list_topics():
+            self.request_update(new_interest=True)
         if not self._cluster.contains_topics(subscription.metadata_topics()):
             self.request_new_topics()
 
@@ -230,7 +236,7 @@ class MetadataManager:
     def _request(self, full: bool) -> UnsentRequest:
         topics: list[str] | None = None
         ids: list[bytes] = []
-        if self._subscription.has_pattern:
+        if self._subscription.has_pattern or self._must_list_topics():
             full = True
         else:
             # A broker ignores the names in a request that has ids. So names are requested first, and ids in the next
@@ -240,12 +246,17 @@ class MetadataManager:
             topics = [] if ids and self._request_ids_next and not full else sorted(names)
             ids = [] if topics else ids
         self._serial += 1
-        sent = self._in_flight = _InFlightUpdate(full, self._interest, self._serial, topics is None or bool(ids))
+        named = topics is None or bool(ids)
+        sent = self._in_flight = _InFlightUpdate(full, self._interest, self._serial, named, topics is None)
         # A request for a pattern never creates topics, because it names none.
         create = topics is not None and self._config.allow_auto_create_topics
         message = metadata_request(topics, create, ids)
         min_version = FIRST_VERSION_WITH_IDS if ids else 4
         return UnsentRequest(METADATA, message, lambda reply: self._on_reply(sent, reply), min_version=min_version)
+
+    def _must_list_topics(self) -> bool:
+        """Returns True if all topics must be known, to distinguish those that are created later."""
+        return self._distinguishes_new and self._subscription.awaits_all_topics
 
     def _wanted_topics(self) -> frozenset[str]:
         return self._subscription.metadata_topics() | self._added_topics.keys() | self._id_topics
@@ -288,6 +299,8 @@ class MetadataManager:
         self._check_cluster_id(reply.message.cluster_id)
         self._id_topics = self._topics_of_ids(reply.message)
         update = self._cluster.update(reply.message, reply.version, full=sent.full, keep=self._retains)
+        if self._distinguishes_new:
+            self._subscription.record_partitions(self._cluster, update, all_topics=sent.all_topics)
         self._failures.reset()
         self._quiet_until = now + self._config.retry_backoff_ms
         if update.progressed:

@@ -19,6 +19,7 @@ NO_ASSIGNOR = "the broker assigns partitions to the members of a share group"
 #: Options that a share consumer refuses, and what to do instead.
 REFUSED: dict[str, str] = {
     "auto_offset_reset": OF_THE_GROUP.format("share.auto.offset.reset"),
+    "auto_offset_reset_new_partitions": "a share group starts at one position for all partitions",
     "isolation_level": OF_THE_GROUP.format("share.isolation.level"),
     "session_timeout_ms": OF_THE_GROUP.format("share.session.timeout.ms"),
     "heartbeat_interval_ms": OF_THE_GROUP.format("share.heartbeat.interval.ms"),

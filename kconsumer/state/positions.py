@@ -29,11 +29,17 @@ class Positions:
     """The positions of the assigned partitions of one consumer."""
 
     def __init__(
-        self, assignment: Assignment, default_reset: OffsetReset = OffsetReset.LATEST, *, auto_store: bool = True
+        self,
+        assignment: Assignment,
+        default_reset: OffsetReset = OffsetReset.LATEST,
+        *,
+        auto_store: bool = True,
+        initial_reset: Callable[[TopicPartition], OffsetReset | None] = lambda _: None,
     ) -> None:
         self.assignment = assignment
         self.auto_store = auto_store  # records are stored when a poll returns them, and not by `store_offsets`
         self.default_reset = default_reset
+        self._initial_reset = initial_reset  # how a partition that never had a position is reset; None: by default
         self.delivery: Delivery[FetchPosition] = Delivery()
         self._changes = assignment.changes
         self._recreated: set[str] = set()  # topics that were deleted and created again
@@ -157,17 +163,20 @@ class Positions:
     def reset_initializing(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Let the assigned partitions that never had a position await a reset by the reset policy.
 
-        If `partitions` is given, does this only for those of them that are in `partitions`. If the reset policy is
-        OffsetReset.NONE, changes nothing, and raises NoOffsetForPartitionError if there are such partitions.
+        If `partitions` is given, does this only for those of them that are in `partitions`. If the policy of some is
+        OffsetReset.NONE, does not change them, and raises NoOffsetForPartitionError.
         """
         waiting = self.partitions_to_initialize()
         if partitions is not None:
             chosen = set(partitions)
             waiting = [tp for tp in waiting if tp in chosen]
-        if waiting and self.default_reset == OffsetReset.NONE:
-            raise no_offset_error(waiting)
-        for tp in waiting:
-            self.assignment.get(tp).reset(self.default_reset)
+        policies = {tp: self._initial_reset(tp) or self.default_reset for tp in waiting}
+        for tp, policy in policies.items():
+            if policy != OffsetReset.NONE:
+                self.assignment.get(tp).reset(policy)
+        refused = [tp for tp, policy in policies.items() if policy == OffsetReset.NONE]
+        if refused:
+            raise no_offset_error(refused)
 
     def maybe_seek_after_reset(
         self, tp: TopicPartition, offset: int, strategy: OffsetReset, leader: LeaderAndEpoch = NO_LEADER

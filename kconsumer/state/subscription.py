@@ -10,9 +10,11 @@ import enum
 import re
 from collections.abc import Collection, Iterable
 
+from kconsumer._common.error_codes import Errors
 from kconsumer.errors import StateError
 from kconsumer.state.assignment import Assignment
-from kconsumer.state.cluster import Cluster
+from kconsumer.state.cluster import Cluster, MetadataUpdate
+from kconsumer.state.initial_partitions import InitialPartitions
 from kconsumer.types import SubscriptionPattern, TopicPartition
 
 
@@ -30,6 +32,10 @@ class SubscriptionKind(enum.Enum):
 _BY_GROUP = (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN, SubscriptionKind.BROKER_PATTERN)
 
 
+# A broker responds with the second one while it creates the topic.
+_ABSENT = (Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.LEADER_NOT_AVAILABLE)
+
+
 class SubscriptionState:
     """What a consumer subscribes to. Its `assignment` contains the partitions that result from it."""
 
@@ -38,6 +44,7 @@ class SubscriptionState:
         self.kind = SubscriptionKind.NONE
         self.pattern: re.Pattern[str] | None = None
         self.broker_pattern: str | None = None
+        self.initial_partitions = InitialPartitions()
         self.topics_version = 0  # grows with each change of the topics that need metadata
         self._topics: frozenset[str] = frozenset()
         self._group_topics: frozenset[str] = frozenset()  # the topics of all members, while this one is the leader
@@ -50,7 +57,9 @@ class SubscriptionState:
         Raises StateError if another kind of subscription is in use.
         """
         self._become(SubscriptionKind.TOPICS)
-        return self._set_topics(frozenset(topics))
+        chosen = frozenset(topics)
+        self.initial_partitions.keep(chosen.__contains__)
+        return self._set_topics(chosen)
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
         """Subscribe to the topics whose whole name matches the pattern.
@@ -60,6 +69,7 @@ class SubscriptionState:
         self._become(SubscriptionKind.PATTERN)
         if self.pattern != pattern:
             self.pattern = pattern
+            self.initial_partitions.keep(self.matches_subscription)
             self.topics_version += 1
             self._update_unsubscribed()
 
@@ -71,6 +81,7 @@ class SubscriptionState:
         self._become(SubscriptionKind.BROKER_PATTERN)
         if self.broker_pattern != pattern.pattern:
             self.broker_pattern = pattern.pattern
+            self.initial_partitions.keep(lambda _: False)
             self.topics_version += 1
 
     def subscribe_matched(self, topics: Iterable[str]) -> bool:
@@ -116,6 +127,7 @@ class SubscriptionState:
         """Forget the subscription and the assignment."""
         self.kind = SubscriptionKind.NONE
         self.pattern = self.broker_pattern = None
+        self.initial_partitions.keep(lambda _: False)
         self._group_topics = frozenset()
         self._set_topics(frozenset())
         self._replace_assignment(())
@@ -190,6 +202,29 @@ class SubscriptionState:
         if self.kind is SubscriptionKind.BROKER_PATTERN:
             return True  # only the coordinator matches it
         return self.is_group_managed and topic in self._topics
+
+    @property
+    def awaits_all_topics(self) -> bool:
+        """True if the coordinator matches a pattern, and metadata of all topics were not received since it was set."""
+        return self.kind is SubscriptionKind.BROKER_PATTERN and not self.initial_partitions.listed
+
+    def record_partitions(
+        self, cluster: Cluster, update: MetadataUpdate | None = None, *, all_topics: bool = False
+    ) -> None:
+        """Record which partitions subscribed topics have, so that later ones can be distinguished.
+
+        `update` is the last change of the cluster's metadata, and `all_topics` is True if it contains all topics.
+        """
+        if not self.is_group_managed:
+            return
+        by_name = self.kind is SubscriptionKind.TOPICS
+        if update is not None:
+            absent = [topic for topic, code in update.topic_errors.items() if by_name and code in _ABSENT]
+            self.initial_partitions.record_absent(
+                filter(self.matches_subscription, absent), filter(self.matches_subscription, update.recreated)
+            )
+        known = filter(self.matches_subscription, cluster.topics())
+        self.initial_partitions.record(cluster, known, all_topics=all_topics and not by_name)
 
     def group_subscribe(self, topics: Iterable[str]) -> bool:
         """Add all members' topics to `metadata_topics()`, because this consumer is the leader of the group.

@@ -232,6 +232,18 @@ def test_records_written_before_a_new_partition_is_discovered(
     assert [b"early", b"late"] == skipped + values(records)
 
 
+def test_new_partitions_have_a_reset_policy_of_their_own(kafka: Kafka, topic_name: str, member: New) -> None:
+    """With `auto_offset_reset_new_partitions`, what was written before the member learned of the partition is read."""
+    topic = kafka.create_topic(topic_name)
+    kafka.produce(topic, [b"before"])
+    consumer = member(topic, auto_offset_reset="latest", auto_offset_reset_new_partitions="earliest")
+    assert [] == await_assignment(consumer, *tps(topic, 0))
+    assert 1 == consumer.position((topic, 0))
+    kafka.add_partitions(topic, 2)
+    kafka.produce(topic, [b"early"], partition=1)
+    assert [b"early"] == values(read(consumer, 1))
+
+
 def test_deleted_topic_is_noticed(kafka: Kafka, topic_name: str, member: New) -> None:
     """The partitions of a deleted topic are removed from the assignment; the positions in other topics are
     committed.
