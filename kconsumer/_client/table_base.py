@@ -208,10 +208,10 @@ class TableBase(Mapping[K, V]):
 
     def _not_ready(self, timeout_s: float) -> TimeoutError:
         """Returns the error for a table that has not become ready within the timeout."""
-        why = "the topic does not exist" if self._follower.missing else str(self.status())
-        if self._follower.problem is not None:
-            why = f"{why}; {self._follower.problem}"
-        return TimeoutError(f"the table of topic {self._topic} is not ready after {timeout_s:g} s: {why}")
+        problem = "" if self._follower.problem is None else f"; {self._follower.problem}"
+        return TimeoutError(
+            f"the table of topic {self._topic} is not ready after {timeout_s:g} s: {self.status()}{problem}"
+        )
 
     def __del__(self) -> None:
         if self._closed or self._forked:

@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any, Generic, TypeAlias
 
 from kconsumer._client.table_contents import Change, K, TableContents
+from kconsumer._common.error_codes import Errors
 from kconsumer._core.lock import Clock, Timer
-from kconsumer.errors import InvalidOffsetError, KafkaError
+from kconsumer.errors import InvalidOffsetError, KafkaError, error_for
 from kconsumer.types import TopicPartition, V
 
 # A call to make with the consumer, whose result (awaited, if it is awaitable) is sent back, or a pause in seconds.
@@ -49,7 +50,6 @@ class TableFollower(Generic[K, V]):
         self.problem: KafkaError | None = None  # the last error that is being retried
         self.failure: BaseException | None = None  # what has ended the table
         self.trace: TracebackType | None = None  # where `failure` was raised
-        self.missing = False  # True if the topic does not exist
         self.callbacks: list[ChangeCallback[K, V]] = []
         self.partitions: set[TopicPartition] = set()
         self._topic = topic
@@ -88,11 +88,8 @@ class TableFollower(Generic[K, V]):
             try:
                 if self._next_refresh.expired:
                     yield from self._find_partitions()
-                if self.partitions:
-                    yield from self._poll()
-                    yield from self._look_up_ends()
-                else:
-                    yield PAUSE_S
+                yield from self._poll()
+                yield from self._look_up_ends()
                 self.problem = None
             except InvalidOffsetError as error:  # deleted by retention, truncated, or another topic of this name
                 log.warning("the table of topic %s reads partitions again: %s", self._topic, error)
@@ -108,8 +105,9 @@ class TableFollower(Generic[K, V]):
         self._next_refresh = Timer(self._clock, IDLE_MS if self.partitions else 0.0)  # if this one fails
         infos = yield lambda consumer: consumer.partitions_for(self._topic, LOOKUP_S)
         found = {TopicPartition(self._topic, info.partition) for info in infos}
-        self.missing = not found
-        if self.missing:
+        if not found:  # the entries of a topic that was deleted stay
+            if not self.partitions:
+                raise error_for(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self._topic} does not exist")
             return
         self._next_refresh = Timer(self._clock, self._refresh_ms)
         # One response without a partition is not enough: the broker may lag behind.
@@ -130,6 +128,7 @@ class TableFollower(Generic[K, V]):
         yield from self._notify(changes)
 
     def _read_again(self, partitions: Iterable[TopicPartition]) -> Steps:
+        self._idle = Timer(self._clock, IDLE_MS)
         for tp in sorted(partitions):
             self.contents.restart(tp.partition)
             self._loading[tp] = Loading()
@@ -157,9 +156,9 @@ class TableFollower(Generic[K, V]):
             if loading is not None:
                 loading.position = offset.offset
                 self._idle = Timer(self._clock, IDLE_MS)
+        yield from self._advance(changes)
         if self._loading:
             yield from self._check_idle()
-        yield from self._advance(changes)
 
     def _advance(self, changes: list[Change[K, V]]) -> Steps:
         """Note which partitions have been read to their ends, and call the callbacks with the changes."""
@@ -171,11 +170,10 @@ class TableFollower(Generic[K, V]):
             self.ready = True
             self._settled()
             changes = list(self.contents.values.items())
-        if self.ready:
-            yield from self._notify(changes)
+        yield from self._notify(changes)
 
     def _notify(self, changes: list[Change[K, V]]) -> Steps:
-        callbacks = tuple(self.callbacks)
+        callbacks = tuple(self.callbacks) if self.ready else ()
         for key, value in changes if callbacks else ():
             for callback in callbacks:
                 try:

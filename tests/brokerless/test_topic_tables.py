@@ -54,6 +54,12 @@ def follows(table: Mapping[str, str], expected: Mapping[str, str]) -> None:
     eventually(lambda: dict(table.items()) == expected, f"{table!r} is not {expected}")
 
 
+def thread_of_table() -> threading.Thread:
+    """Returns the thread of the only table."""
+    [thread] = [thread for thread in threading.enumerate() if thread.name == "kconsumer-table-t"]
+    return thread
+
+
 # --- ready, and followed ---------------------------------------------------------------------------------------------
 
 
@@ -147,8 +153,10 @@ def test_a_log_whose_last_records_were_compacted_becomes_ready(
 def test_wait_ready_says_what_it_waits_for(cluster: FakeCluster) -> None:
     """A topic that does not exist is named; the table becomes ready when it is created."""
     with TopicTable("late", bootstrap_servers=cluster.bootstrap_servers, **OPTIONS) as users:
-        eventually(lambda: users.status().state == "catching up" and users._follower.missing, "not looked up")
-        with pytest.raises(TimeoutError, match=r"topic late is not ready after 0.1 s: the topic does not exist"):
+        eventually(lambda: users.status().error, "the topic was not looked up")
+        with pytest.raises(
+            TimeoutError, match=r"not ready after 0.1 s: catching up: 0 entries.*topic late does not exist"
+        ):
             users.wait_ready(0.1)
         cluster.create_topic("late")
         cluster.produce("late", [("a", "1")])
@@ -332,8 +340,7 @@ def test_close_ends_the_thread_once(cluster: FakeCluster) -> None:
     users = table(cluster)
     users.on_change(lambda key, value: users.close())
     users.start()
-    thread = users._thread
-    assert thread is not None
+    thread = thread_of_table()
     thread.join(READY_S)
     users.close()
     users.close()
@@ -362,7 +369,7 @@ def test_a_table_that_is_not_closed_warns(cluster: FakeCluster) -> None:
     """Its thread ends all the same."""
     users: Any = table(cluster)
     users.wait_ready(READY_S)
-    thread = users._thread
+    thread = thread_of_table()
     with pytest.warns(ResourceWarning, match=r"unclosed table of topic t; use `with TopicTable"):
         del users
     thread.join(READY_S)
