@@ -185,7 +185,8 @@ def topic_names(topics: Iterable[str]) -> list[str]:
     names = list(topics)
     for name in names:
         if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"not a topic name: {name!r}")
+            hint = "" if isinstance(name, str) else "; write Consumer('a', 'b'), or subscribe(['a', 'b'])"
+            raise ValueError(f"not a topic name: {name!r}{hint}")
         if name.startswith("^"):
             raise ValueError(
                 f"not a topic name: {name!r}; for a pattern pass re.compile({name[1:]!r}), which matches whole names"

@@ -89,6 +89,7 @@ async def handle(record: ConsumerRecord) -> None:
 
 CALLS: list[tuple[Callable[[Any, str], object], type[Exception], str]] = [
     (lambda make, _: make(group_id="g").subscribe("orders"), TypeError, "write subscribe(['orders'])"),
+    (lambda make, _: make(["orders"], group_id="g"), ValueError, "write Consumer('a', 'b')"),
     (lambda make, _: make("orders"), StateError, "give group_id=… to Consumer, or assign() partitions"),
     (lambda make, _: make().assign(ORDERS), TypeError, "assign() takes a list of them"),
     (lambda make, _: make().assign(["orders"]), TypeError, "give TopicPartition(topic, partition)"),
