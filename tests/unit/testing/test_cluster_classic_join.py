@@ -39,20 +39,6 @@ def run_timers(cluster: Cluster, clock: VirtualClock) -> None:
 # --- ids and checks ---
 
 
-def test_another_broker_is_not_the_coordinator(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """A broker that does not lead the group's partition of the offsets topic responds NOT_COORDINATOR."""
-    one = member()
-    coordinator = cluster.coordinator("g", "group")
-    assert coordinator is not None
-    other = next(node for node in cluster.brokers if node != coordinator.id)
-    partition = cluster.coordinator_partition("g", "group")
-    cluster.move_leader("__consumer_offsets", partition.index, other)
-    assert Errors.NOT_COORDINATOR == one.join().error_code
-    assert Errors.NOT_COORDINATOR == one.sync().error_code
-    assert Errors.NOT_COORDINATOR == one.heartbeat()
-    assert Errors.NOT_COORDINATOR == one.leave().error_code
-
-
 # --- rebalances ---
 
 
@@ -82,26 +68,6 @@ def test_the_protocol_with_most_votes(cluster: Cluster, clock: VirtualClock, mem
     run_timers(cluster, clock)
     assert ["c"] * 3 == [one.joined().protocol_name for one in members]
     assert [b"2"] * 3 == [row.metadata for row in members[0].joined().members]
-
-
-def test_a_full_group(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """A group of the largest size accepts no new member, but its own members may join again."""
-    members = [member(), member(), member()]
-    stable(cluster, clock, *members)
-    response = member().join()
-    assert (Errors.GROUP_MAX_SIZE_REACHED, "") == (response.error_code, response.member_id)
-    assert 0 == members[1].join().error_code
-
-
-def test_new_members_time_out(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """A new member that waits in JoinGroup for five minutes gets UNKNOWN_MEMBER_ID."""
-    first, second = member(), member()
-    first.rebalance_ms = first.session_ms = 900_000
-    stable(cluster, clock, first)
-    second.rebalance_ms = 900_000
-    second.enter()
-    advance(cluster, clock, 300_000)
-    assert Errors.UNKNOWN_MEMBER_ID == second.joined().error_code
 
 
 # --- static members ---

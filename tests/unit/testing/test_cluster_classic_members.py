@@ -70,23 +70,6 @@ def test_members_that_do_not_sync_are_removed(cluster: Cluster, clock: VirtualCl
 # --- Heartbeat and sessions ---
 
 
-def test_a_member_that_waits_does_not_expire(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """A member that waits in JoinGroup or SyncGroup needs no heartbeats."""
-    first, second, third = member(), member(), member()
-    first.session_ms, second.session_ms = 300_000, 6_000
-    stable(cluster, clock, first, second)
-    third.enter()
-    second.join()
-    advance(cluster, clock, 20_000)
-    assert [2, 2] == [first.join().generation_id, second.joined().generation_id]
-    second.sync()
-    third.joined()
-    third.sync()
-    advance(cluster, clock, 20_000)
-    first.sync({})
-    assert [0, 0] == [second.synced().error_code, second.heartbeat()]
-
-
 def test_the_last_member_expires(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
     """Without members the group is empty in the next generation; a new member begins the one after it."""
     first = member()
@@ -104,20 +87,6 @@ def test_the_last_member_expires(cluster: Cluster, clock: VirtualClock, member: 
 
 
 # --- LeaveGroup ---
-
-
-@pytest.mark.parametrize(("release", "error"), [("3.9", Errors.NONE), ("4.4", Errors.REBALANCE_IN_PROGRESS)])
-@pytest.mark.parametrize("synced", [False, True])
-def test_a_pending_member_leaves(clock: VirtualClock, release: str, error: int, synced: bool) -> None:
-    """A pending member that leaves causes a rebalance since Kafka 4.0, before and after the assignment."""
-    cluster = Cluster(release=release)
-    first, pending = FakeMember(cluster, clock), FakeMember(cluster, clock)
-    joined(cluster, clock, first)
-    if synced:
-        first.sync()
-    pending.id = pending.join().member_id
-    pending.leave()
-    assert error == first.heartbeat()
 
 
 def test_leaving_with_an_id_only(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:

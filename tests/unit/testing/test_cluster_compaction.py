@@ -77,18 +77,6 @@ def test_headers_and_timestamps_stay() -> None:
     assert 7 == next(log.batches()).max_timestamp
 
 
-def test_the_last_segment_is_not_compacted() -> None:
-    """Records in the last segment, and from the last stable offset on, are kept."""
-    log = log_of(build_batch([(b"a", b"1"), (b"a", b"2")]))
-    log.append_stored(build_batch([(b"a", b"3"), (b"a", b"4")], base_offset=2, producer_id=7, transactional=True))
-    log.set_high_watermark(4)
-    compact(log, 0)
-    assert [1, 2, 3] == [offset for offset, _, _ in records(log)]
-    log.roll()
-    compact(log, 0)
-    assert [1, 2, 3] == [offset for offset, _, _ in records(log)]
-
-
 def test_deletions() -> None:
     """A record without a value removes its key, and is removed itself `delete.retention.ms` after that."""
     log = log_of(build_batch([(b"a", b"1"), (b"a", None), (b"b", b"1")], timestamp=5))
@@ -117,15 +105,6 @@ def test_transactions() -> None:
     assert [(0, 0, 0), (1, 1, 1), (4, 5, 2), (6, 6, 1)] == offsets(log)
 
 
-def test_the_aborted_index_after_compaction() -> None:
-    """An aborted transaction is in the index as long as its marker is in the log."""
-    batches = [build_batch([(b"a", b"1")], producer_id=1, transactional=True), abort_marker(1, 1)]
-    log = log_of(*batches, build_batch([(b"a", b"2")], base_offset=2, producer_id=1))
-    for wall_ms, count in ((0, 1), (1, 1), (DAY_MS, 1), (DAY_MS + 1, 0)):
-        compact(log, wall_ms)
-        assert count == len(log.aborted_between(0, 3))
-
-
 # --- retention ---
 
 
@@ -141,21 +120,6 @@ def test_retention_is_checked_regularly() -> None:
     assert (1, 1) == (partition.log.start, partition.log.end)
     advance(cluster, clock, 1000)
     assert cluster.next_deadline() is None
-
-
-def test_one_timer_for_all_partitions() -> None:
-    """Many partitions with records have one timer, also after a check that deletes some of the records."""
-    clock = VirtualClock()
-    cluster = Cluster(settings=Settings(log_retention_check_interval_ms=1000))
-    for index, partition in enumerate(cluster.create_topic("t", 5, configs={"retention.ms": "1500"}).partitions):
-        partition.append(build_batch([b"a"], timestamp=cluster.wall_ms(1000 * index)), cluster.wall_ms(0))
-    advance(cluster, clock, 1999)
-    for _ in range(5):
-        deadline = cluster.next_deadline()
-        assert deadline is not None
-        advance(cluster, clock, deadline - clock.now())
-    assert [1] * 5 == [partition.log.start for partition in cluster.topics["t"].partitions]
-    assert (6000, None) == (clock.now(), cluster.next_deadline())
 
 
 # --- the cleaner ---

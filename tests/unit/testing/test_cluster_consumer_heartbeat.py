@@ -39,13 +39,6 @@ def two(cluster: Cluster, clock: VirtualClock) -> FakeConsumerMember:
 # --- checks of the request ---
 
 
-def test_another_broker_is_the_coordinator(cluster: Cluster, clock: VirtualClock, one: FakeConsumerMember) -> None:
-    """A broker that is not the coordinator responds NOT_COORDINATOR, but checks the fields before."""
-    one.client = type(one.client)(cluster, clock, one.client.connection.broker.id % 3 + 1)
-    assert Errors.NOT_COORDINATOR == one.join().error_code
-    assert Errors.INVALID_REQUEST == one.send(-3).error_code
-
-
 def test_group_max_size(cluster: Cluster, clock: VirtualClock) -> None:
     """A further member gets GROUP_MAX_SIZE_REACHED, but those in the group may join again."""
     members = [FakeConsumerMember(cluster, clock, f"m{i}") for i in range(4)]
@@ -106,19 +99,6 @@ def static(cluster: Cluster, clock: VirtualClock) -> FakeConsumerMember:
     member = FakeConsumerMember(cluster, clock, "s0", instance_id="i")
     member.join()
     return member
-
-
-def test_a_static_member_does_not_return(
-    cluster: Cluster, clock: VirtualClock, static: FakeConsumerMember, two: FakeConsumerMember
-) -> None:
-    """The session of a static member that left continues; its partitions are assigned when it has expired."""
-    two.join()
-    static.leave(-2)
-    for _ in range(9):
-        advance(cluster, clock, 5_000)
-        two.heartbeat()
-    settle(two, rounds=1)
-    assert {"t": [0, 1, 2]} == two.assigned
 
 
 def test_an_instance_id_in_use(cluster: Cluster, clock: VirtualClock, static: FakeConsumerMember) -> None:

@@ -8,11 +8,7 @@ import pytest
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import decode_response, encode_response
-from kconsumer.schema import FETCH, METADATA, OFFSET_FETCH
 from kconsumer.schema.dsl import Api, Array, Message
-from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
-from kconsumer.schema.metadata import MetadataRequest
-from kconsumer.schema.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.error_responses import error_response
@@ -60,32 +56,3 @@ def test_every_api_reports_errors(api: Api) -> None:
         response = error_response(Cluster(), made, ERROR)
         _, decoded = decode_response(api, version, encode_response(api, version, 7, response)[4:])
         assert int(ERROR) in codes(decoded), version
-
-
-def test_rows_of_a_fetch() -> None:
-    """An error of partitions is in their rows, and the session continues; an error of the session is at the top."""
-    message = FetchRequest(session_id=5, topics=[FetchTopic(topic="t", partitions=[FetchPartition(partition=3)])])
-    response: Any = error_response(Cluster(), request(FETCH, 12, message), Errors.NOT_LEADER_OR_FOLLOWER)
-    ((row,),) = [topic.partitions for topic in response.responses]
-    assert (0, 5, "t") == (response.error_code, response.session_id, response.responses[0].topic)
-    assert (3, Errors.NOT_LEADER_OR_FOLLOWER, -1) == (row.partition_index, row.error_code, row.high_watermark)
-    response = error_response(Cluster(), request(FETCH, 12, message), Errors.FETCH_SESSION_ID_NOT_FOUND)
-    assert (Errors.FETCH_SESSION_ID_NOT_FOUND, []) == (response.error_code, response.responses)
-
-
-def test_rows_of_single_values() -> None:
-    """A row of the request that is a single value becomes the key of its row in the response."""
-    message = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[4, 2])])
-    response: Any = error_response(Cluster(), request(OFFSET_FETCH, 1, message), Errors.NOT_COORDINATOR)
-    (topic,) = response.topics
-    rows = [(row.partition_index, row.committed_offset, row.error_code) for row in topic.partitions]
-    assert ("t", [(4, -1, 16), (2, -1, 16)]) == (topic.name, rows)
-
-
-def test_metadata_of_all_topics() -> None:
-    """The error of a Metadata request for all topics is in the row of each topic."""
-    cluster = Cluster()
-    cluster.create_topic("t")
-    made = request(METADATA, 9, MetadataRequest(topics=None))
-    response: Any = error_response(cluster, made, Errors.LEADER_NOT_AVAILABLE)
-    assert [("t", Errors.LEADER_NOT_AVAILABLE)] == [(row.name, row.error_code) for row in response.topics]

@@ -46,26 +46,6 @@ def error_of_topic(client: ClusterClient) -> int:
     return code
 
 
-def test_errors_of_the_next_requests(cluster: Cluster, client: ClusterClient) -> None:
-    """The next requests of an API have the errors in the order in which they were added; other APIs have none."""
-    cluster.faults.add(METADATA, Fault(FaultKind.ERROR, 2, Errors.LEADER_NOT_AVAILABLE))
-    cluster.faults.add(METADATA, Fault(FaultKind.ERROR, 1, Errors.TOPIC_AUTHORIZATION_FAILED))
-    assert not client.call(
-        API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1")
-    ).error_code
-    expected = [Errors.LEADER_NOT_AVAILABLE] * 2 + [Errors.TOPIC_AUTHORIZATION_FAILED, 0]
-    assert expected == [error_of_topic(client) for _ in range(4)]
-
-
-def test_a_failed_request_has_no_effect(cluster: Cluster, client: ClusterClient) -> None:
-    """A request with an error is not handled: a topic is not created automatically, for example."""
-    cluster.settings.auto_create_topics_enable = True
-    cluster.delete_topic("t")
-    cluster.faults.add(METADATA, Fault(FaultKind.ERROR, 1, Errors.LEADER_NOT_AVAILABLE))
-    assert Errors.LEADER_NOT_AVAILABLE == error_of_topic(client)
-    assert {} == cluster.topics
-
-
 def test_errors_of_a_fetch_session(cluster: Cluster, client: ClusterClient) -> None:
     """A Fetch of a session has the error in the partitions of the session, and the session continues."""
     topics = [FetchTopic(topic="t", partitions=[FetchPartition(partition_max_bytes=100)])]

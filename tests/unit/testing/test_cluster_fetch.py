@@ -123,15 +123,6 @@ def test_a_leader_move_completes_a_fetch(
         ]
 
 
-def test_a_killed_broker_forgets_its_fetches(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
-    """A fetch that waits at a broker that stops has no response, and leaves nothing behind."""
-    client.send(FETCH, 18, fetch_request(cluster, row(), max_wait_ms=500))
-    cluster.kill(1)
-    advance(cluster, clock, 1000)
-    assert client.connection.closed
-    assert cluster.next_deadline() is None
-
-
 def test_an_unclean_election_completes_a_fetch(
     cluster: Cluster, clock: VirtualClock, client: ClusterClient, partition: Partition
 ) -> None:
@@ -173,17 +164,6 @@ def test_a_negative_limit(cluster: Cluster, client: ClusterClient, partition: Pa
 # --- followers ---
 
 
-@pytest.mark.parametrize(
-    ("rack", "preferred"), [("a", -1), ("b", 2), ("c", 3), ("d", -1), ("", -1)], ids=["leader", "b", "c", "none", "no"]
-)
-def test_preferred_read_replica(cluster: Cluster, client: ClusterClient, rack: str, preferred: int) -> None:
-    """The leader sends a client to the in-sync follower in its rack, without records."""
-    cluster.topics["t"].partitions[0].append(build_batch([b"a"]), 5)
-    result = fetch_one(client, fetch_request(cluster, row(), rack_id=rack, max_wait_ms=500))
-    assert (preferred, 1) == (result.preferred_read_replica, result.high_watermark)
-    assert values(result) == ([b"a"] if preferred < 0 else [])
-
-
 def test_followers_out_of_sync_are_not_preferred(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
     """A client in the rack of a follower that is out of sync reads from the leader."""
     partition = cluster.topics["t"].partitions[0]
@@ -202,15 +182,3 @@ def test_fetch_from_a_follower(cluster: Cluster, clock: VirtualClock, version: i
     client = ClusterClient(cluster, clock, 2)
     result = fetch_one(client, fetch_request(cluster, row(), rack_id="b"), version)
     assert (error, [b"a"] if error == Errors.NONE else []) == (result.error_code, values(result))
-
-
-def test_a_follower_that_stopped_replicating(cluster: Cluster, clock: VirtualClock, partition: Partition) -> None:
-    """A follower serves only what it has; what it lacks is out of range there."""
-    partition.append(build_batch([b"a"]), 5)
-    cluster.replication.stop_replica(partition, 2, clock.now())
-    advance(cluster, clock, 30_000)
-    partition.append(build_batch([b"b", b"c"]), 5)
-    client = ClusterClient(cluster, clock, 2)
-    result = fetch_one(client, fetch_request(cluster, row()))
-    assert ([b"a"], 1) == (values(result), result.high_watermark)
-    assert Errors.OFFSET_OUT_OF_RANGE == fetch_one(client, fetch_request(cluster, row(2))).error_code

@@ -111,15 +111,6 @@ def test_no_sessions() -> None:
     assert (0, [0]) == (response.session_id, partitions(response))
 
 
-def test_a_restarted_broker_has_no_sessions(reader: Reader) -> None:
-    """Sessions are lost when their broker stops."""
-    session = reader.fetch((0, 0), [(0, 0)]).session_id
-    reader.cluster.kill(1)
-    reader.cluster.start(1)
-    reader.client = ClusterClient(reader.cluster, reader.clock)
-    assert Errors.FETCH_SESSION_ID_NOT_FOUND == reader.fetch((session, 1)).error_code
-
-
 def test_a_topic_that_is_created_again(reader: Reader) -> None:
     """A session with topic ids notices that a topic was deleted, and that its name has another id later."""
     session = reader.fetch((0, 0), [(0, 0)]).session_id

@@ -9,7 +9,6 @@ import pytest
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import DESCRIBE_GROUPS, LIST_GROUPS, OFFSET_COMMIT
 from kconsumer.schema.admin import DescribeGroupsRequest, ListGroupsRequest
-from kconsumer.schema.group_deletion import DELETE_GROUPS, DeleteGroupsRequest
 from kconsumer.schema.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
@@ -80,12 +79,3 @@ def test_describe_at_another_broker(clock: VirtualClock) -> None:
     client = ClusterClient(cluster, clock, 3 - coordinator.id)
     (row,) = described(client, "g")
     assert (Errors.NOT_COORDINATOR, "") == (row.error_code, row.group_state)
-
-
-def test_delete_a_group_whose_members_have_left(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
-    """A group can be deleted when its members have left; ids that were handed out do not count."""
-    member = FakeMember(cluster, clock, "j")
-    member.join()
-    response = client.call(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["j"]))
-    assert [0] == [row.error_code for row in response.results]
-    assert Errors.UNKNOWN_MEMBER_ID == member.heartbeat()

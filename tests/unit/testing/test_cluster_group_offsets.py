@@ -20,7 +20,6 @@ from kconsumer.schema.offsets import (
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
 from kconsumer.testing.clock import VirtualClock
@@ -105,50 +104,12 @@ def world() -> World:
 # --- OffsetFetch ---
 
 
-def test_fetching_from_another_broker() -> None:
-    """Another broker than the coordinator responds NOT_COORDINATOR; in version 1 for each partition."""
-    cluster, clock = Cluster(2), VirtualClock()
-    cluster.create_topic("t")
-    coordinator = cluster.coordinator("g", "group")
-    assert coordinator is not None
-    client = ClusterClient(cluster, clock, broker=3 - coordinator.id)
-    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
-    request = OffsetFetchRequest(
-        group_id="g", topics=topics, groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]
-    )
-    assert Errors.NOT_COORDINATOR == client.call(OFFSET_FETCH, 9, request).groups[0].error_code
-    assert Errors.NOT_COORDINATOR == client.call(OFFSET_FETCH, 7, request).error_code
-    first = client.call(OFFSET_FETCH, 1, request).topics[0]
-    assert [(Errors.NOT_COORDINATOR, -1)] == [(row.error_code, row.committed_offset) for row in first.partitions]
-
-
 # --- open transactions ---
 
 
 def offset(value: int) -> CommittedOffset:
     """Returns an offset as a transaction stages it."""
     return CommittedOffset(value, -1, "", 0)
-
-
-def test_a_newer_commit_wins(world: World) -> None:
-    """An offset that was committed while the transaction was open stays; it was written later."""
-    store = world.cluster.groups.offsets
-    world.commit(("t", 0, 5))
-    store.stage(7, "g", "t", 0, offset(10))
-    world.commit(("t", 0, 6))
-    store.complete(7, commit=True)
-    assert [("t", 0, 6, 0)] == world.offsets(stable_only=True)
-
-
-def test_two_open_transactions(world: World) -> None:
-    """A partition is stable when the last open transaction with an offset of it has ended."""
-    store = world.cluster.groups.offsets
-    store.stage(7, "g", "t", 0, offset(1))
-    store.stage(8, "g", "t", 0, offset(2))
-    store.complete(8, commit=True)
-    assert [("t", 0, -1, Errors.UNSTABLE_OFFSET_COMMIT)] == world.offsets(("t", 0), stable_only=True)
-    store.complete(7, commit=True)
-    assert [("t", 0, 2, 0)] == world.offsets(("t", 0), stable_only=True)
 
 
 # --- removal ---

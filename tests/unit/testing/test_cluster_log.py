@@ -44,19 +44,6 @@ def test_log_append_time(data: bytes) -> None:
     assert (1234, 1234, 1) == (result.log_append_time_ms, record.timestamp, record.timestamp_type)
 
 
-def test_last_stable_offset() -> None:
-    """The last stable offset stays at the first open transaction until its marker is below the high watermark."""
-    log = Log()
-    log.append(build_batch([b"a"]), 0, 0)
-    log.append(build_batch([b"b"], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), 0, 0)
-    log.set_high_watermark(2)
-    assert (2, 1) == (log.high_watermark, log.last_stable_offset)
-    log.append(commit_marker(0, 7), 0, 0)
-    assert 1 == log.last_stable_offset
-    log.set_high_watermark(3)
-    assert 3 == log.last_stable_offset
-
-
 def transactions_log() -> Log:
     """Returns a log with an aborted, a committed and an open transaction, which overlap."""
     return log_of(

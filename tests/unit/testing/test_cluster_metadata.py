@@ -10,11 +10,9 @@ from kconsumer.schema import API_VERSIONS, METADATA
 from kconsumer.schema.metadata import (
     ApiVersionsRequest,
     MetadataRequest,
-    MetadataRequestTopic,
 )
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
-from kconsumer.testing.cluster.settings import Settings
 from support.fakes.cluster_client import ClusterClient
 
 
@@ -49,15 +47,6 @@ def test_a_malformed_request_closes_the_connection(client: ClusterClient, data: 
     """A negative size, a frame without a header and an unsupported version close the connection."""
     client.connection.receive(data, 0)
     assert client.connection.closed
-
-
-def test_automatic_creation() -> None:
-    """With auto_create_topics_enable, a topic that a client asks for exists in the next response."""
-    cluster = Cluster(settings=Settings(auto_create_topics_enable=True, num_partitions=4))
-    client = ClusterClient(cluster, VirtualClock())
-    request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
-    client.call(METADATA, 9, request)
-    assert [4] == [len(row.partitions) for row in client.call(METADATA, 9, request).topics]
 
 
 def test_a_stopped_broker_leads_nothing(cluster: Cluster) -> None:

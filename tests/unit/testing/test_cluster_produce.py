@@ -87,14 +87,6 @@ def test_all_replicas() -> None:
     assert Errors.REQUEST_TIMED_OUT == producer.produce(build_batch([b"b"]), -1).error_code
 
 
-def test_too_few_replicas() -> None:
-    """With acks=all and too few in-sync replicas nothing is appended; acks=1 appends."""
-    producer = Producer(replication_factor=2, min_insync_replicas="2")
-    producer.cluster.kill(2)
-    assert Errors.NOT_ENOUGH_REPLICAS == producer.produce(build_batch([b"a"]), -1).error_code
-    assert 0 == producer.produce(build_batch([b"a"]), 1).error_code
-
-
 def batch(sequence: int, *, epoch: int = 0, count: int = 2) -> bytes:
     """Returns a batch of the idempotent producer 7."""
     values = [b"v"] * count

@@ -7,7 +7,6 @@ import pytest
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
-from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
 from support.fakes.cluster_client import advance
 
@@ -66,18 +65,6 @@ def test_min_insync_replicas(cluster: Cluster) -> None:
     assert (0, [1]) == (partition.log.high_watermark, partition.isr)
     cluster.start(3)
     assert (1, [1, 3]) == (partition.log.high_watermark, partition.isr)
-
-
-def test_leaders_of_a_stopped_broker(cluster: Cluster) -> None:
-    """Another in-sync replica becomes the leader; the stopped broker returns as a follower."""
-    partition = partition_of(cluster)
-    partition.append(build_batch([b"a"]), 5)
-    cluster.kill(1)
-    assert (2, 1, [2, 3]) == state(partition)
-    partition.append(build_batch([b"b"]), 5)
-    cluster.start(1)
-    assert (2, 1, [1, 2, 3]) == state(partition)
-    assert (2, [(0, 0), (1, 1)]) == (partition.log.high_watermark, partition.log.epochs.entries())
 
 
 def test_a_partition_without_in_sync_replicas(cluster: Cluster) -> None:
@@ -164,15 +151,6 @@ def test_preferred_leaders_return(cluster: Cluster) -> None:
     advance(cluster, clock, 1)
     assert (1, 2) == state(partition)[:2]
     assert cluster.next_deadline() is None
-
-
-def test_leaders_without_balancing() -> None:
-    """Without `auto.leader.rebalance.enable` leaders stay where they are."""
-    cluster = Cluster(2, settings=Settings(auto_leader_rebalance_enable=False))
-    partition = partition_of(cluster, 2)
-    cluster.move_leader("t", 0, 2)
-    advance(cluster, VirtualClock(), 1_000_000)
-    assert 2 == partition.leader
 
 
 def test_topics_are_created_on_running_brokers(cluster: Cluster) -> None:

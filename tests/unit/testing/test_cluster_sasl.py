@@ -140,14 +140,6 @@ def test_an_unknown_mechanism() -> None:
     assert client.connection.closed
 
 
-def test_requests_before_authentication() -> None:
-    """A request before SaslHandshake closes the connection without a response, after the delay."""
-    client = SaslClient()
-    number = client.send(METADATA, 9, MetadataRequest())
-    assert client.closed_after(DELAY_MS)
-    assert client.response(number) is None
-
-
 def test_requests_in_place_of_a_token() -> None:
     """A request other than SaslAuthenticate after SaslHandshake gets ILLEGAL_SASL_STATE, and closes the connection."""
     client = SaslClient()
@@ -156,14 +148,6 @@ def test_requests_in_place_of_a_token() -> None:
     response = client.call(METADATA, 9, MetadataRequest(topics=None), wait_ms=DELAY_MS)
     assert [Errors.ILLEGAL_SASL_STATE] == [row.error_code for row in response.topics]
     assert client.connection.closed
-
-
-def test_api_versions_twice() -> None:
-    """ApiVersions is accepted once before the authentication."""
-    client = SaslClient()
-    client.call(API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
-    client.send(API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
-    assert client.closed_after(DELAY_MS)
 
 
 def test_tokens_without_header() -> None:
@@ -184,17 +168,6 @@ def test_a_wrong_token_without_header() -> None:
     assert client.closed_after(DELAY_MS)
 
 
-@pytest.mark.parametrize("sasl", [False, True])
-def test_sasl_requests_after_authentication(sasl: bool) -> None:
-    """SaslHandshake and SaslAuthenticate get ILLEGAL_SASL_STATE if the client cannot authenticate (again)."""
-    client = SaslClient() if sasl else ClusterClient(Cluster(), VirtualClock())
-    if isinstance(client, SaslClient):
-        client.authenticate()
-    handshake = client.call(SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
-    token = client.call(SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=b""))
-    assert [Errors.ILLEGAL_SASL_STATE] * 2 == [handshake.error_code, token.error_code]
-
-
 def test_the_end_of_a_session() -> None:
     """A session has the announced lifetime. The first request after it closes the connection."""
     client = SaslClient(lifetime_ms=5000)
@@ -204,26 +177,6 @@ def test_the_end_of_a_session() -> None:
     advance(client.cluster, client.clock, 1)
     client.send(METADATA, 9, MetadataRequest())
     assert client.connection.closed
-
-
-def test_authentication_again() -> None:
-    """A client that authenticates again has a session as long as the first one, from then on."""
-    client = SaslClient(lifetime_ms=5000)
-    client.authenticate()
-    for _ in range(3):
-        advance(client.cluster, client.clock, 4000)
-        assert 5000 == client.authenticate().session_lifetime_ms
-    assert client.call(METADATA, 9, MetadataRequest())
-
-
-def test_authentication_too_often() -> None:
-    """Within a second of the last time, a client cannot authenticate again."""
-    client = SaslClient(lifetime_ms=5000)
-    client.authenticate()
-    client.authenticate()
-    assert Errors.ILLEGAL_SASL_STATE == client.handshake().error_code
-    advance(client.cluster, client.clock, 1000)
-    assert 0 == client.authenticate().error_code
 
 
 def test_authentication_as_another_user() -> None:

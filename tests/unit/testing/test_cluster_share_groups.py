@@ -24,7 +24,6 @@ from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.acls import GROUP, TOPIC, Acl
 from kconsumer.testing.cluster.cluster import Cluster
-from kconsumer.testing.cluster.faults import Fault, FaultKind
 from kconsumer.testing.cluster.settings import Settings
 from support.fakes.cluster_client import ClusterClient, advance
 
@@ -184,14 +183,3 @@ def test_a_leader_that_moves_and_returns(clock: VirtualClock) -> None:
     cluster.move_leader("t", 0, 1)
     found = acquired(member.fetch()) + acquired(member.fetch())
     assert [(0, 0, 1), (1, 1, 2), (2, 2, 1)] == sorted(found)
-
-
-def test_faults(clock: VirtualClock) -> None:
-    """Errors of sessions are in the response itself, errors of partitions in their rows."""
-    cluster = new_cluster()
-    member = FakeShareMember(cluster, clock)
-    member.join()
-    cluster.faults.add(SHARE_FETCH, Fault(FaultKind.ERROR, error=Errors.SHARE_SESSION_NOT_FOUND))
-    cluster.faults.add(SHARE_FETCH, Fault(FaultKind.ERROR, error=Errors.NOT_LEADER_OR_FOLLOWER))
-    assert Errors.SHARE_SESSION_NOT_FOUND == member.fetch().error_code
-    assert Errors.NOT_LEADER_OR_FOLLOWER == member.fetch().responses[0].partitions[0].error_code

@@ -119,18 +119,6 @@ def test_refused_pushes(fields: dict[str, Any], error: int) -> None:
     assert [] == case.cluster.telemetry.pushed
 
 
-def test_a_changed_subscription() -> None:
-    """After a change of the subscriptions the old number is unknown. The new one is sent after the interval."""
-    case = Case()
-    got = case.get()
-    case.subscribe("b")
-    assert Errors.UNKNOWN_SUBSCRIPTION_ID == case.push(got)
-    assert Errors.THROTTLING_QUOTA_EXCEEDED == case.get(got.client_instance_id).error_code
-    case.clock.advance(INTERVAL_MS)
-    again = case.get(got.client_instance_id)
-    assert (["b"], got.client_instance_id) == (again.requested_metrics, again.client_instance_id)
-
-
 def test_methods_of_fake_cluster() -> None:
     """Metrics can be requested only of a cluster with a plugin, in an interval that Kafka allows."""
     with FakeCluster() as cluster, pytest.raises(ValueError, match="metric_reporters"):

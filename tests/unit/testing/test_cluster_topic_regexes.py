@@ -52,19 +52,6 @@ def test_new_topics_match_ten_seconds_after_the_last_time(cluster: Cluster, cloc
     assert ["t1", "t2", "t3"] == sorted(member.assigned)
 
 
-def test_a_deleted_topic(cluster: Cluster, clock: VirtualClock) -> None:
-    """A topic that was deleted is not in the next target assignment."""
-    member = subscriber(cluster, clock, "t.")
-    member.join()
-    settle(member)
-    cluster.delete_topic("t1")
-    advance(cluster, clock, 1000)
-    member.assigned = {"t2": [0]}  # the client revokes the partitions of the deleted topic
-    settle(member)
-    (row,) = describe(member).members
-    assert ["t2"] == [topic.topic_name for topic in row.target_assignment.topic_partitions]
-
-
 def test_names_and_an_expression(cluster: Cluster, clock: VirtualClock) -> None:
     """A member may subscribe to names and to an expression; an empty expression ends its part."""
     member = subscriber(cluster, clock, "t.")

@@ -93,14 +93,6 @@ def test_the_constructor_needs_no_address() -> None:
     assert {name for name in vars(MockConsumer) if not name.startswith("_")} == OWN
 
 
-def test_an_option_is_checked_as_in_a_consumer() -> None:
-    """Options and their errors are those of Consumer."""
-    with pytest.raises(errors.ConfigError, match="auto_offset_reset"):
-        MockConsumer(auto_offset_rest="earliest")  # type: ignore[call-arg]  # wrong on purpose
-    with MockConsumer.from_config({"bootstrap.servers": "b:1", "group.id": "g"}, "t") as consumer:
-        assert frozenset({"t"}) == consumer.subscription()
-
-
 def test_no_socket_is_opened(make: Callable[..., MockConsumer], monkeypatch: pytest.MonkeyPatch) -> None:
     """A subscription, polls, commits, a wakeup and the end need no socket and no time."""
     import socket
@@ -157,19 +149,6 @@ def test_records_that_no_log_could_have_are_refused(
     consumer.add_records(T0, [b"0"])
     with pytest.raises(ValueError, match=re.escape(message)):
         consumer.add_records(T0, [record])
-
-
-def test_a_poll_returns_at_most_max_records(make: Callable[..., MockConsumer]) -> None:
-    """A partition is read to its end before the next one, and then the others come first."""
-    consumer = make(max_poll_records=3)
-    consumer.assign([T0, T1])
-    consumer.add_records(T0, ["a", "b"])
-    consumer.add_records(T1, ["c", "d", "e"])
-    assert ["a", "b", "c"] == values(consumer.poll())
-    consumer.add_records(T0, ["f"])
-    assert ["d"] == values(consumer.poll(max_records=1))
-    assert ["e", "f"] == values(consumer.poll())
-    assert [] == values(consumer.poll())
 
 
 def test_paused_partitions_are_not_read(make: Callable[..., MockConsumer]) -> None:
@@ -514,13 +493,6 @@ def test_after_close(make: Callable[..., MockConsumer]) -> None:
     for call in (consumer.poll, consumer.assignment, lambda: consumer.rebalance([T0])):
         with pytest.raises(errors.StateError, match="closed"):
             call()
-
-
-def test_metrics_have_the_names_of_a_consumer(make: Callable[..., MockConsumer]) -> None:
-    """metrics() has the same names as a Consumer that has not been used yet."""
-    consumer = make(group_id="g", client_id="c")
-    with Consumer(bootstrap_servers="b:1", group_id="g", client_id="c") as real:
-        assert real.metrics().keys() == consumer.metrics().keys()
 
 
 def test_an_unclosed_consumer_warns() -> None:
