@@ -16,12 +16,11 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, Schema
 from google.protobuf import descriptor_pb2
 from jsonschema import ValidationError
 
-from kconsumer.deserializers import SerializationContext, adapt
+from kconsumer.deserializers import SerializationContext
 from kconsumer.errors import ConfigError
 from kconsumer.formats.framing import UnknownSchemaError
 from kconsumer.registry import AvroDeserializer, JsonSchemaDeserializer, ProtobufDeserializer, Schemas
 from kconsumer.registry.clients import resolved
-from kconsumer.testing.clock import VirtualClock
 from support.registry import values
 
 CONTEXT = SerializationContext("orders", "value", [])
@@ -84,24 +83,6 @@ def test_a_schema_is_requested_once(client: Any) -> None:
     assert 1 == counting.requests
 
 
-@pytest.mark.parametrize("field", ["key", "value"])
-@pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
-def test_ids_in_headers(client: Any, kind: str, field: str) -> None:
-    """An id in the header of its field is used, and the value then has no frame."""
-    _, line = values.message_types()
-    schema, value, deserializer = {
-        "avro": (values.OLD, {"number": 5}, AvroDeserializer(client)),
-        "json": (values.ORDER_JSON, {"number": 5}, JsonSchemaDeserializer(client)),
-        "protobuf": (line, line(text="x"), ProtobufDeserializer(message_type=line)),
-    }[kind]
-    data, headers = values.in_header(client, schema, value, field)
-    assert [f"__{field}_schema_id"] == [name for name, _ in headers]
-    assert value == adapt(deserializer, field)("headers", tuple(headers), data)
-    other = "key" if field == "value" else "value"
-    with pytest.raises(ValueError, match="has no Confluent header"):
-        adapt(deserializer, other)("headers", tuple(headers), data)
-
-
 def test_the_last_header_counts(client: Any) -> None:
     """A record that was forwarded with its old headers has the id of its value in the last one, as in Java."""
     _, old = values.in_header(client, values.OLD, {"number": 1})
@@ -116,17 +97,6 @@ def test_a_null_header_is_none(client: Any) -> None:
     assert {"number": 1} == AvroDeserializer(client)(data, SerializationContext("orders", "value", headers))
 
 
-def test_json_is_validated(client: Any) -> None:
-    """A value that does not match its schema raises an error, unless `validate` is False."""
-    good = values.json_value(client, {"number": 1})
-    bad = good[:5] + b'{"number": "one"}'
-    assert {"number": 1} == JsonSchemaDeserializer(client)(good, CONTEXT)
-    with pytest.raises(ValidationError, match="'one' is not of type 'integer'"):
-        JsonSchemaDeserializer(client)(bad, CONTEXT)
-    unchecked = JsonSchemaDeserializer(client, validate=False, from_dict=lambda row: row["number"])
-    assert "one" == unchecked(bad, CONTEXT)
-
-
 def test_json_schemas_that_refer_to_others(client: Any) -> None:
     """A schema is validated with those that it refers to."""
     client.register_schema("order", Schema(values.ORDER_JSON, "JSON"))
@@ -138,16 +108,6 @@ def test_json_schemas_that_refer_to_others(client: Any) -> None:
     assert [{"number": 1}] == deserializer(header + b'[{"number": 1}]', CONTEXT)
     with pytest.raises(ValidationError, match="'number' is a required property"):
         deserializer(header + b"[{}]", CONTEXT)
-
-
-def test_protobuf_with_generated_classes() -> None:
-    """Messages are parsed by the class; the registry is not asked."""
-    with SchemaRegistryClient.new_client({"url": "mock://"}) as client:
-        order, line = values.message_types()
-        first, second = order(number=7), line(text="x")
-        for message in (first, second):
-            data = values.protobuf(client, message)
-            assert message == ProtobufDeserializer(message_type=type(message))(data, CONTEXT)
 
 
 def test_protobuf_with_classes_of_the_registry(client: Any) -> None:
@@ -250,17 +210,6 @@ def test_json_references_relative_to_the_id(name: str, base: str | None) -> None
         deserializer(b"\0\0\0\0\1[{}]", CONTEXT)
 
 
-def test_an_unknown_id_is_remembered_for_a_time() -> None:
-    """An id that the registry does not have is requested again after 30 seconds, and not before."""
-    client, clock = Fixed(None), VirtualClock()
-    deserializer = AvroDeserializer(Schemas(client, clock=clock))
-    for passed_ms in (0, 1000, 28_999, 1, 1000):
-        clock.advance(passed_ms)
-        with pytest.raises(UnknownSchemaError, match="no schema with the id 1"):
-            deserializer(b"\0\0\0\0\1\2", CONTEXT)
-    assert 2 == client.requests
-
-
 def test_an_address_has_one_client_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deserializers with the same address or options share what is loaded; others, and forked children, do not."""
     options = {"url": "mock://shared", "basic.auth.user.info": "a:b"}
@@ -315,13 +264,6 @@ def test_json_after_an_id_of_8_bytes(client: Any) -> None:
         read(bytes(8) + b'\7{"a": 1}', CONTEXT)
     with pytest.raises(ValueError, match="after the schema id 7 are no JSON"):
         read(b"\0\0\0\0\7{", CONTEXT)
-
-
-def test_a_guid_in_the_frame(client: Any) -> None:
-    """A frame may have the GUID of a schema instead of its number."""
-    data = values.avro(client, values.OLD, {"number": 1})
-    guid = client.get_latest_version("orders-value").guid
-    assert {"number": 1} == AvroDeserializer(client)(b"\1" + bytes.fromhex(guid.replace("-", "")) + data[5:], CONTEXT)
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,9 @@ from typing import Any
 
 import pytest
 
-from kconsumer.errors import AuthorizationError, BrokerConnectionError
 from kconsumer.spark.admin import Admin, MissingTopicError
 from kconsumer.spark.options import parse
-from kconsumer.types import PartitionInfo, TopicPartition
-
-T0 = TopicPartition("t", 0)
-
-
-class Listing:
-    """A topic with one partition."""
-
-    internal = False
-    partitions = (PartitionInfo("t", 0, None, (), (), ()),)
+from kconsumer.types import TopicPartition
 
 
 class Client:
@@ -56,35 +46,9 @@ def admin(client: Client, **options: str) -> Admin:
     return Admin(parse(given, "stream"), client)  # type: ignore[arg-type]
 
 
-def test_an_unknown_topic_is_requested_again() -> None:
-    """A topic that is not known yet, after a broker start or a re-creation, does not end a query at once."""
-    client = Client({}, {}, {"t": Listing})
-    assert {T0} == admin(client).partitions()
-    assert (3, 2) == (client.requests, client.closed)
-
-
 def test_a_topic_that_stays_unknown_is_an_error() -> None:
     """After the configured number of attempts the error names the topic."""
     client = Client({})
     with pytest.raises(MissingTopicError, match=r"UnknownTopicOrPartition: topic t does not exist on b:1"):
         admin(client, **{"fetchOffset.numRetries": "4"}).partitions()
     assert 4 == client.requests
-
-
-def test_only_retriable_errors_are_retried() -> None:
-    """A lost connection is retried; a missing permission is not."""
-    lost = Client(BrokerConnectionError("lost"), {"t": Listing})
-    assert {T0} == admin(lost).partitions()
-    refused = Client(AuthorizationError("no"), {"t": Listing})
-    with pytest.raises(AuthorizationError):
-        admin(refused).partitions()
-    assert (2, 1) == (lost.requests, refused.requests)
-
-
-def test_a_lower_end_is_requested_again_and_then_used() -> None:
-    """A lower end offset is requested again: a broker that lags returns it once, a re-created topic every time."""
-    behind = Client(5, 20)
-    assert {T0: 20} == admin(behind).latest([T0], known={T0: 10})
-    recreated = Client(5)
-    assert {T0: 5} == admin(recreated).latest([T0], known={T0: 10})
-    assert (2, 3) == (behind.requests, recreated.requests)

@@ -115,23 +115,6 @@ def test_filters_do_not_make_a_start_beyond_the_end() -> None:
     assert [] == tasks(Cluster(20), wanted, startingOffsets=each(5), endingOffsets=each(15))
 
 
-def test_an_end_below_the_start_is_requested_again() -> None:
-    """A latest offset below the start is requested again, because the broker may lag (KAFKA-7703)."""
-    cluster = Cluster(5, 5)
-    ends, responses = dict(cluster.ends), iter([3, 5])
-    tp = TopicPartition("t", 0)
-    cluster.end_offsets = lambda wanted: {**ends, tp: next(responses)}  # type: ignore[method-assign]
-    found = tasks(cluster, startingOffsets=each(4, 0), **{"fetchOffset.retryIntervalMs": "0"})
-    assert [(OffsetRange("t", 0, 4, -1),), (OffsetRange("t", 1, 0, -1),)] == found
-
-
-def test_filters_on_offsets_and_partitions() -> None:
-    """Filters on offsets and partitions limit ranges and remove those that they exclude."""
-    wanted = Constraints(partitions=(("EqualTo", 1),), start=3, end=8)
-    assert [(OffsetRange("t", 1, 3, 8),)] == tasks(Cluster(10, 10, 10), wanted)
-    assert [] == tasks(Cluster(10, 10), Constraints(start=10))
-
-
 def test_filters_on_time() -> None:
     """A lower bound of the timestamp is looked up; an upper one only if the option states that timestamps
     are in order.

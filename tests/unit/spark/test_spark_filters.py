@@ -69,13 +69,6 @@ def test_offsets_are_settled_exactly(name: str, value: Any, start: int, end: int
     assert (Constraints(start=start, end=end), []) == push([f(name, "offset", value)])
 
 
-def test_offsets_of_several_filters_meet() -> None:
-    """The range is the intersection of all filters; a list of offsets becomes a range that Spark filters again."""
-    in_list = f("In", "offset", [9, 3, 5])
-    constraints, rest = push([f("GreaterThan", "offset", 3), in_list, f("LessThan", "offset", 100)])
-    assert (Constraints(start=4, end=10), [in_list]) == (constraints, rest)
-
-
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOON_MS = 1767268800000
 

@@ -230,29 +230,6 @@ def test_halves_of_a_string_or_object_do_not_join() -> None:
         assert set(range(len(values))) == set(decode("v string", values)[1])
 
 
-def test_what_documents_may_have() -> None:
-    """White space, fields in any order, unknown fields and escaped names are accepted; of equal names the last one is
-    used.
-    """
-    rows, bad = decode(
-        "a long, b string",
-        [
-            b' {\r\n "b" : "x",\n\t"a": 1 }\n',
-            b'{"a":1,"c":{"a":[1,{"b":3}]},"c":0}',
-            b'{"\\u0061":2,"A":3}',
-            b'{"a":1,"b":"x","a":2}',
-            b'{"a":"x","a":3}',
-            b"{}",
-            None,
-        ],
-    )
-    assert {} == bad
-    assert [(1, "x"), (1, None), (2, None), (2, "x"), (3, None), (None, None)] == [
-        (row["a"], row["b"]) for row in rows[:-1]
-    ]
-    assert rows[-1] is None
-
-
 @pytest.mark.parametrize("depth", [5, 500, 5000, 100_000])
 def test_nesting(depth: int) -> None:
     """A deeply nested value of a field that is not read gives the same row next to a bad value and next to a good
@@ -275,12 +252,6 @@ def test_values_that_are_no_objects() -> None:
     assert ([datetime.datetime(2024, 1, 2, tzinfo=utc), None], {1: "is 1, which is not timestamp"}) == decode(
         "timestamp", [b'"2024-01-02"', b"1"]
     )
-
-
-def test_empty_columns_and_columns_of_nulls() -> None:
-    """Columns without rows or with only nulls are decoded."""
-    assert ([], {}) == decode("a long", [])
-    assert ([None, None], {}) == decode("a long", [None, None])
 
 
 @pytest.mark.parametrize("msgspec", [True, False])

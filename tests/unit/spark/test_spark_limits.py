@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer.spark.limits import MinOffsets, cap_bytes, cap_offsets
+from kconsumer.spark.limits import cap_offsets
 from kconsumer.types import TopicPartition
 
 
@@ -33,30 +33,3 @@ def test_cap_shares_in_proportion(
     beyond its end.
     """
     assert at(*ends) == cap_offsets(at(*start), at(*latest), cap)
-
-
-def test_cap_by_bytes() -> None:
-    """All offsets are read if they fit; otherwise the same fraction of each partition, at least one offset."""
-    sizes = dict(zip(at(0, 0), (10.0, 90.0), strict=True))
-    assert at(100, 100) == cap_bytes(at(0, 0), at(100, 100), 10_000, sizes)
-    assert at(50, 50) == cap_bytes(at(0, 0), at(100, 100), 5_000, sizes)
-    assert at(1, 1) == cap_bytes(at(0, 0), at(100, 100), 1, sizes)
-    assert at(7, 1) == cap_bytes(at(7, 0), at(7, 100), 1, sizes)
-
-
-def test_unsampled_partitions_count_as_the_others() -> None:
-    """A partition without a sample has the mean of the others; without any sample there is no limit."""
-    sizes = {TopicPartition("t", 0): 10.0}
-    assert at(50, 50) == cap_bytes(at(0, 0), at(100, 100), 1000, sizes)
-    assert at(100, 100) == cap_bytes(at(0, 0), at(100, 100), 1, {})
-
-
-def test_min_offsets_waits_for_offsets_or_time() -> None:
-    """The first micro-batch never waits; later ones wait for enough offsets, but not longer than the delay."""
-    minimum = MinOffsets(10, 1000)
-    assert not minimum.delays(at(0), at(1), now=50)
-    assert minimum.delays(at(1), at(5), now=100)
-    assert minimum.delays(at(1), at(10), now=1049)
-    assert not minimum.delays(at(1), at(11), now=1049)
-    assert minimum.delays(at(11), at(12), now=2048)
-    assert not minimum.delays(at(11), at(12), now=2049)

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.offsets import EARLIEST, LATEST, Named, Specific, Timestamp, Timestamps
+from kconsumer.spark.offsets import EARLIEST, LATEST, Named
 from kconsumer.spark.options import OPTIONS, SourceConfig, parse
 from kconsumer.spark.strategy import Assign, Subscribe, SubscribePattern
 from kconsumer.types import TopicPartition
@@ -38,12 +38,6 @@ def test_defaults_differ_between_batch_and_stream() -> None:
     assert "fail" == stream.on_data_loss
 
 
-def test_names_are_read_whatever_their_case() -> None:
-    """Names are case-insensitive, because Spark passes options in lower case."""
-    config = parse({**SERVERS, "SUBSCRIBE": "a,b", "MAXOFFSETSPERTRIGGER": 7, "minpartitions": "3"}, "stream")
-    assert (Subscribe(("a", "b")), 7, 3) == (config.strategy, config["maxOffsetsPerTrigger"], config["minPartitions"])
-
-
 @pytest.mark.parametrize(
     ("option", "text", "strategy"),
     [
@@ -55,17 +49,6 @@ def test_names_are_read_whatever_their_case() -> None:
 def test_strategies(option: str, text: str, strategy: object) -> None:
     """Each of the three ways to select topics is accepted; a repeated topic is read once."""
     assert strategy == parse({**SERVERS, option: text}, "batch").strategy
-
-
-def test_timestamps_go_before_offsets() -> None:
-    """At both ends one timestamp takes precedence over timestamps per partition, and these over offsets."""
-    for side in ("starting", "ending"):
-        options = {**MINIMAL, f"{side}Offsets": '{"t":{"0":5}}'}
-        assert Specific({T0: 5}) == getattr(parse(options, "batch"), side)
-        options[f"{side}OffsetsByTimestamp"] = '{"t":{"0":77}}'
-        assert Timestamps({T0: 77}) == getattr(parse(options, "batch"), side)
-        options[f"{side}Timestamp"] = "99"
-        assert Timestamp(99) == getattr(parse(options, "batch"), side)
 
 
 REFUSALS = [
@@ -165,33 +148,11 @@ def test_a_proxy(key: str, scheme: str) -> None:
         parse({**MINIMAL, f"kafka.{key}": "p:1"}, "batch")
 
 
-def test_isolation_level_is_read_from_the_java_key() -> None:
-    """kafka.isolation.level chooses read_committed."""
-    config = parse({**MINIMAL, "kafka.isolation.level": "read_committed"}, "batch")
-    assert "read_committed" == config.client_options()["isolation_level"]
-
-
 def test_configuration_pickles() -> None:
     """Executors receive the configuration that the driver checked."""
     config = parse({**MINIMAL, "startingOffsets": '{"orders":{"0":3}}'}, "stream")
     copy: SourceConfig = pickle.loads(pickle.dumps(config))
     assert config == copy
-
-
-@pytest.mark.parametrize(
-    ("text", "ms"), [("15m", 900_000), ("2 min", 120_000), ("30s", 30_000), ("7", 7), ("1h", 3_600_000)]
-)
-def test_times_as_spark_writes_them(text: str, ms: int) -> None:
-    """maxTriggerDelay accepts a number with a unit, and ms without one."""
-    config = parse({**MINIMAL, "minOffsetsPerTrigger": "1", "maxTriggerDelay": text}, "stream")
-    assert ms == config["maxTriggerDelay"]
-
-
-def test_data_loss_policies() -> None:
-    """failOnDataLoss=false equals onDataLoss=warn."""
-    assert "warn" == parse({**MINIMAL, "failOnDataLoss": "FALSE"}, "stream").on_data_loss
-    config = parse({**MINIMAL, "onDataLoss": "deadletter", "deadLetterPath": "/tmp/x"}, "stream")
-    assert ("deadletter", False) == (config.on_data_loss, config.fails_on_data_loss)
 
 
 def test_pattern_searches_and_leaves_internal_topics_out() -> None:

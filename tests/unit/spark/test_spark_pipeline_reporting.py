@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kconsumer._core.lock import Clock
-from kconsumer.spark.pipeline.reporting import BatchReport, Reporter
+from kconsumer.spark.pipeline.reporting import Reporter
 from kconsumer.spark.stream_lag import lag_of, together
 from support.harnesses.interruptions import interrupted
 
@@ -54,24 +54,6 @@ def test_all_sources_of_a_query() -> None:
     assert {("t", 0): 80, ("t", 1): 50, ("u", 0): 1} == lag.read
     both["sources"][1]["latestOffset"] = None
     assert together(lag_of(both)).total is None, "the lag of one source is unknown"
-
-
-def test_lag_of_several_sources(tmp_path: Path) -> None:
-    """The report of a query with two sources contains the sum of their lags for each topic."""
-    log = tmp_path / "progress.jsonl"
-    both = progress(0, 1)
-    other = {"endOffset": {"t": {"0": 90}, "u": {"0": 1}}, "latestOffset": {"t": {"0": 97}, "u": {"0": 3}}}
-    both["sources"].append(other)
-    Reporter(str, str(log), Noon()).progress(both)
-    assert {"t": 22, "u": 2} == json.loads(log.read_text())["lag"]
-
-
-def test_lines() -> None:
-    """A line has counts, rate and lag, and the number of invalid rows if there are any."""
-    report = BatchReport("p rows", 3, 12_000, 0.5, 0, {"b": 1, "a": 2_000})
-    assert "p rows  batch 3  12,000 rows in 0.5 s  24,000 rows/s  lag a 2,000  lag b 1" == report.line()
-    assert "7 invalid" in BatchReport("p rows", 3, 12_000, 0.5, 7).line()
-    assert 0.0 == BatchReport("p rows", 3, 12_000, 0.0).rate
 
 
 def test_a_log_has_an_object_a_line(tmp_path: Path) -> None:

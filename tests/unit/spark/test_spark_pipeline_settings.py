@@ -19,7 +19,6 @@ LEAST: dict[str, Any] = {
     "sink": {"path": "/out/rows"},
     "run": {"checkpoint": "/out/checkpoint"},
 }
-AGGREGATE = {"window": "1 minute", "watermark": "5 seconds", "columns": {"n": "count(*)"}, "path": "/out/windows"}
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -140,19 +139,6 @@ def test_options_of_decoders_in_the_source() -> None:
     assert {"valueFormat": "avro", **login} == decode.source_options
     assert {"kafka_headers": ""} == decode.headers
     assert {"url": "http://r"} == parse(document(**given | {"decode__registry": "http://r"})).decode.registry
-
-
-def test_windows_share_the_format_of_rows() -> None:
-    """An aggregate is written in the format of the rows, in files of any size."""
-    config = parse(document() | {"aggregate": AGGREGATE})
-    assert Sink("parquet", "/out/windows", None, ("date",), 0, None, {}) == config.aggregate_sink
-
-
-def test_windows_need_a_place() -> None:
-    """An aggregate without its own folder is refused."""
-    given = {key: value for key, value in AGGREGATE.items() if key != "path"}
-    with pytest.raises(ConfigError, match=r"aggregate\.path is missing"):
-        parse(document() | {"aggregate": given})
 
 
 @pytest.mark.parametrize(("text", "words"), [("a = [", "is not TOML"), (None, "cannot read")])

@@ -35,17 +35,6 @@ class Start:
         return until_started(self.attempt, lambda: self.begun, 60, lambda: self.now, self.wait, self.reports.append)
 
 
-def test_passing_failures_are_tried_again_with_backoff() -> None:
-    """The pauses grow, and each failure is reported in a line."""
-    start = Start([REFUSED] * 6)
-    assert "done" == start.run()
-    assert [1, 2, 4, 8, 15, 15] == start.waits
-    line = (
-        "the start is tried again in 1 s: rows failed: [STREAM_FAILED] broker b:1 cannot be reached: connection refused"
-    )
-    assert f"{line}\n" == start.reports[0]
-
-
 @pytest.mark.parametrize(
     ("start", "waits"),
     [

@@ -14,7 +14,7 @@ import pytest
 from kconsumer.spark import pipeline
 from kconsumer.spark.pipeline import parse, status
 from kconsumer.spark.pipeline.__main__ import main
-from kconsumer.spark.pipeline.checkpoint import LocalFiles, RunNote, query_progress, read_note
+from kconsumer.spark.pipeline.checkpoint import LocalFiles, RunNote, query_progress
 from kconsumer.spark.pipeline.status_report import find_status, offset_findings
 from kconsumer.testing import FakeCluster
 from kconsumer.types import TopicPartition
@@ -82,14 +82,6 @@ def test_the_newest_files_show_how_far_a_query_is(checkpoint: Path) -> None:
     assert progress is not None
     assert (10, NOW_MS + 10, {A: 1000}) == (progress.planned, progress.planned_ms, progress.planned_ends)
     assert (9, NOW_MS + 9, {A: 900}) == (progress.done, progress.done_ms, progress.done_ends)
-
-
-def test_before_the_first_micro_batch(checkpoint: Path) -> None:
-    """A pipeline that has not begun is not reported as one that fails."""
-    assert [
-        "ok    process     no run has left a note in the checkpoint",
-        "ok    rows        no micro-batch yet; the first one starts at source.startingOffsets",
-    ] == lines(checkpoint)
 
 
 def test_a_running_process_is_named(checkpoint: Path) -> None:
@@ -203,20 +195,3 @@ def test_no_module_hides_a_public_function() -> None:
     for path in Path(pipeline.__file__).parent.glob("[a-z]*.py"):
         importlib.import_module(f"{pipeline.__name__}.{path.stem}")
     assert [] == [name for name in pipeline.__all__ if not callable(getattr(pipeline, name))]
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "running"}'])
-def test_a_note_that_cannot_be_read(text: str, tmp_path: Path) -> None:
-    """A note of another form counts as none."""
-    (tmp_path / "run.json").write_text(text)
-    assert read_note(LocalFiles(tmp_path)) is None
-
-
-def test_a_note_of_a_later_version(tmp_path: Path) -> None:
-    """Keys that this version does not have are ignored, so that it reads the note after a rollback."""
-    note(tmp_path, "stopped")
-    known = read_note(LocalFiles(tmp_path))
-    (tmp_path / "run.json").write_text(json.dumps({**json.loads((tmp_path / "run.json").read_text()), "later": 1}))
-    assert known == read_note(LocalFiles(tmp_path))
-    assert known is not None
-    assert "stopped" == known.state

@@ -17,7 +17,6 @@ from kconsumer.spark.planning import (
     plan,
     plan_unbound,
     share_tasks,
-    split,
 )
 from kconsumer.types import TopicPartition
 
@@ -74,12 +73,6 @@ def test_halves_round_up() -> None:
     assert [1, 3, 3, 4] == [java_round(x) for x in (0.5, 2.5, 3.4, 3.5)]
 
 
-def test_later_parts_take_the_remainder() -> None:
-    """10 offsets in 4 parts are 2, 2, 3 and 3; parts without offsets are omitted."""
-    assert [2, 2, 3, 3] == [part.size for part in split(ranges(10)[0], 4)]
-    assert [1, 1] == [part.size for part in split(ranges(2)[0], 5)]
-
-
 @given(
     st.lists(st.integers(0, 300), max_size=8),
     st.none() | st.integers(1, 20),
@@ -130,24 +123,10 @@ def test_unknown_planner_names_those_there_are() -> None:
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_unbound_ranges_stay_whole() -> None:
-    """The executor resolves default bounds; as in Spark, maxRecordsPerPartition alone splits none of them."""
-    asked, known = {T0: (-2, -1), T1: (-2, -1)}, {T0: (5, 105), T1: (0, 0)}
-    whole = [OffsetRange("t", 0, -2, -1), OffsetRange("t", 1, -2, -1)]
-    assert whole == plan_unbound(asked, known, "spark", PlanHints(max_records=10))
-    assert whole == plan_unbound(asked, known, "spark", PlanHints(2))
-
-
 def test_cut_ranges_keep_unbound_outer_ends() -> None:
     """With minPartitions the driver resolves bounds to split; the first start and the last end stay unbound."""
     tasks = plan_unbound({T0: (-2, -1)}, {T0: (5, 15)}, "spark", PlanHints(3))
     assert [("t", 0, -2, 8), ("t", 0, 8, 11), ("t", 0, 11, -1)] == [tuple(task) for task in tasks]
-
-
-def test_known_ends_are_cut_by_records() -> None:
-    """If both ends are given as offsets, maxRecordsPerPartition also splits ranges of a batch."""
-    tasks = plan_unbound({T0: (0, 10), T1: (3, 3)}, {T0: (0, 10), T1: (3, 3)}, "spark", PlanHints(max_records=5))
-    assert [("t", 0, 0, 5), ("t", 0, 5, 10)] == [tuple(task) for task in tasks]
 
 
 def test_small_ranges_share_a_task() -> None:

@@ -78,11 +78,3 @@ def test_decoded_values() -> None:
     assert fields == projection.arrow_schema().field("value").type
     assert ["value"] == list(projection.decoders())
     assert projection == pickle.loads(pickle.dumps(projection))
-
-
-def test_values_of_unselected_columns_are_not_decoded() -> None:
-    """A query without the value column creates no decoder."""
-    assert {} == project(parse(JSON, "batch"), [("offset", "bigint"), ("key", "binary")]).decoders()
-    text = parse({**MINIMAL, "valueFormat": "string", "columns": "key"}, "batch")
-    assert ["key"] == list(default_projection(text).decoders())
-    assert {} == default_projection(parse(MINIMAL, "batch")).decoders()

@@ -118,18 +118,6 @@ def test_message_indexes_in_headers(client: Any, tmp_path: Path) -> None:
     assert ([expected] * 3 + [None] + [expected] * 2, []) == (found.column("value").to_pylist(), bad)
 
 
-def test_headers_of_a_query_are_unchanged() -> None:
-    """A query that has the headers gets all of them, as an array or a map."""
-    headers = [(HEADER, b"\0\0\0\0\7"), ("other", b"o")]
-    for form, expected in (
-        ("array", [{"key": HEADER, "value": b"\0\0\0\0\7"}, {"key": "other", "value": b"o"}]),
-        ("map", headers),
-    ):
-        projection = projection_of(columns="headers,value", headers=form)
-        found, _ = convert(projection, [Rec(value=b"x", headers=headers)])
-        assert [{"headers": expected, "value": b"x"}] == found.to_pylist()
-
-
 def test_malformed_ids_in_headers() -> None:
     """Such a value is undecodable, with its bytes for the dead letter. With valueError, the column has the reason."""
     records = [Rec(value=b"a", headers=[(HEADER, b"\2\3")]), Rec(value=b"b", headers=[(HEADER, b"\0\0\0\0\7")])]
@@ -143,25 +131,3 @@ def test_malformed_ids_in_headers() -> None:
         {"value": "b", "valueBytes": b"b", "valueError": None},
     ] == found.to_pylist()
     assert [] == bad
-
-
-def test_headers_are_read_only_for_the_ids() -> None:
-    """A query reads headers if it decodes values with a frame, whatever its columns are."""
-    for columns, framing, expected in (
-        ("value", "confluent", True),
-        ("offset,valueError", "confluent", True),
-        ("offset,valueBytes", "confluent", False),
-        ("offset,key", "confluent", False),
-        ("value", "none", False),
-    ):
-        projection = projection_of(columns=columns, valueFraming=framing)
-        assert expected == ("headers" in projection.record_columns)
-
-
-def test_headers_without_framing() -> None:
-    """Without valueFraming=confluent, headers do not change values."""
-    found, bad = convert(
-        projection_of(columns="value,headers", valueFraming="none"),
-        [Rec(value=b"a", headers=[(HEADER, b"\0\0\0\0\7")])],
-    )
-    assert ([b"a"], []) == (found.column("value").to_pylist(), bad)
