@@ -72,3 +72,24 @@ def test_a_new_classic_member_joins_a_consumer_group(cluster: Cluster, clock: Vi
     assert Errors.REBALANCE_IN_PROGRESS == classic.heartbeat()
     classic.join()
     assert [2] == assignment(classic.sync())
+
+
+def test_a_classic_member_that_does_not_join_again(cluster: Cluster, clock: VirtualClock, classic: FakeMember) -> None:
+    """A classic member is removed if it has not joined within its rebalance timeout."""
+    new = FakeConsumerMember(cluster, clock, "n")
+    new.join()
+    classic.heartbeat()
+    for _ in range(11):
+        advance(cluster, clock, 5_900)
+        classic.heartbeat()
+        new.heartbeat()
+    assert Errors.UNKNOWN_MEMBER_ID == classic.heartbeat()
+    settle(new, rounds=1)
+    assert {"t": [0, 1, 2]} == new.assigned
+
+
+def test_generations(cluster: Cluster, clock: VirtualClock, classic: FakeMember) -> None:
+    """The generation of a classic member is its member epoch; another one gets ILLEGAL_GENERATION."""
+    FakeConsumerMember(cluster, clock, "n").join()
+    classic.generation = 7
+    assert [Errors.ILLEGAL_GENERATION] * 2 == [classic.heartbeat(), classic.sync().error_code]
