@@ -22,6 +22,22 @@ RUN = pytest.StashKey[Run]()
 # tests/threads.py).
 SWITCH_INTERVAL = "KCONSUMER_SWITCH_INTERVAL"
 
+
+class WithoutWheels:
+    """Skips the tests, and the modules of tests, that import a package which has no wheels for this Python yet."""
+
+    PACKAGES = frozenset(("aiokafka", "confluent_kafka"))
+
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
+        """Called when no other finder has found the package."""
+        if name in cls.PACKAGES:
+            pytest.skip(f"{name} is not installed", allow_module_level=True)
+
+
+if sys.version_info >= (3, 15):
+    sys.meta_path.append(WithoutWheels)
+
 # The deadline of Hypothesis is off: the speed of a machine that generates examples does not depend on the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")

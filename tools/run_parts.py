@@ -1,4 +1,5 @@
-"""Runs goals of the Makefile, stops at the first that fails, and prints how long each of them took.
+"""Runs goals of the Makefile, stops at the first that fails, and prints how long each of them took. First prints the
+versions of Python and of the packages of pyproject.toml that are installed.
 
     run_parts.py lint unit                            one after the other
     run_parts.py unit --waiting spark                 spark at the same time, with a somewhat lower priority
@@ -13,19 +14,26 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
+import tomllib
 from collections.abc import Sequence
 from contextlib import ExitStack
+from importlib.metadata import distributions
+from pathlib import Path
 from typing import IO, Self
 
 WAITING_PRIORITY, LOW_PRIORITY = 5, 10  # nice
 STOP_TIMEOUT_S = 10
 INTERRUPTED = 130  # the exit status, as of a shell
 INTERVAL_S = 0.05
+PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 
 
 class Lane:
@@ -121,6 +129,16 @@ class Lane:
         return True
 
 
+def versions() -> str:
+    """Returns the versions of Python and of each installed package that pyproject.toml names."""
+    tables = tomllib.loads(PROJECT.read_text(encoding="utf-8"))
+    groups = [*tables["project"]["optional-dependencies"].values(), *tables["dependency-groups"].values()]
+    named = sum(groups, tables["build-system"]["requires"] + tables["project"]["dependencies"])
+    names = {re.split(r"[^\w.-]", each)[0].lower() for each in named if isinstance(each, str)}
+    found = sorted(f"{each.name} {each.version}" for each in distributions() if each.name.lower() in names)
+    return textwrap.fill(f"Python {platform.python_version()}; {', '.join(found)}", 120)
+
+
 def minutes(seconds: float) -> str:
     """Returns a duration as minutes and seconds, for example "2:05"."""
     return f"{round(seconds) // 60}:{round(seconds) % 60:02}"
@@ -161,6 +179,7 @@ def main() -> int:
     parser.add_argument("--waiting", nargs="+", default=[], metavar="GOAL")
     parser.add_argument("--background", nargs="+", default=[], metavar="GOAL")
     options = parser.parse_args()
+    print(versions(), flush=True)
     # Goals have process groups of their own, so these signals reach this process only. The handler also replaces the
     # ignored SIGINT of jobs in the background of a shell. It raises no exception, because one that is raised inside
     # `subprocess` leaves the lock of a process locked, and nothing could wait for that process any more.

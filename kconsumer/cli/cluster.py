@@ -15,7 +15,7 @@ from kconsumer.groups import GroupClient
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the subcommands `cluster describe` and `cluster transactions TOPIC[:PARTITIONS]…`."""
+    """Add the subcommands `cluster describe` and `cluster transactions TOPIC[:NUMBERS]…`."""
     parser = commands.add_parser("cluster", help="show brokers, and transactions that hold back readers",
                                  description="Show the brokers of a cluster, or open transactions.")  # fmt: skip
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
@@ -29,7 +29,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Show the open transactions in topics, the oldest first. A read_committed reader reads no record "
         "behind the start of such a transaction.",
     )
-    transactions.add_argument("scopes", nargs="+", type=scope, metavar="TOPIC[:PARTITIONS]",
+    transactions.add_argument("scopes", nargs="+", type=scope, metavar="TOPIC[:NUMBERS]",
                               help="a topic, or partitions of it such as orders:0,2-4")  # fmt: skip
     transactions.set_defaults(run=run_transactions)
     for action in (describe, transactions):

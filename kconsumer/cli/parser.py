@@ -14,6 +14,7 @@ from kconsumer.cli.arguments import UsageError
 
 MAX_HELP_COLUMNS = 80
 _INVALID_CHOICE = re.compile(r"argument (?P<name>\S+): invalid choice: '(?P<given>.*)' \(choose from (?P<known>.*)\)")
+_MAYBE = re.compile(r", maybe you meant '.*'\?")  # of Python 3.15, in the message of an invalid choice
 # Options of Kafka's own tools -> what this command has instead.
 OTHER_TOOLS = {
     "--all-topics": "no --topic",
@@ -76,6 +77,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError with the message of argparse, and with a suggestion if a word is misspelled."""
+        message = _MAYBE.sub("", message)
         found = _INVALID_CHOICE.fullmatch(message)
         if found is not None:
             given, known = found["given"], re.findall(r"[\w.-]+", found["known"])

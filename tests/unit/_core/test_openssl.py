@@ -528,6 +528,7 @@ def test_no_thread_decrypts_after_the_exit(tmp_path: Path) -> None:
                 assert process.wait(10) == -signal.SIGALRM
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="sanitizers need seconds to exit")
 def test_forked_children_exit_at_once(pair: Pair, receiver: Receiver) -> None:
     """A forked child does not wait for the receiver's thread, which it does not have."""

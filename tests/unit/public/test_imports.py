@@ -42,7 +42,9 @@ LEADERS_WORK = {
 
 def loaded(statement: str) -> set[str]:
     """Returns the modules that importing kconsumer and running this code adds to those of a new process."""
-    code = f"import sys\nbefore = set(sys.modules)\nimport kconsumer\n{statement}\nprint(*set(sys.modules) - before)"
+    # From Python 3.15 on, `logging` imports `pathlib`.
+    begin = "import logging, sys\nbefore = set(sys.modules)"
+    code = f"{begin}\nimport kconsumer\n{statement}\nprint(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     return set(done.stdout.split())
 

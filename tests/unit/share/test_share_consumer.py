@@ -187,6 +187,7 @@ def test_an_unclosed_consumer() -> None:
     assert "with ShareConsumer(…)" in str(warning.message)
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child() -> None:
     """A forked child cannot use the consumer of its parent."""
     consumer = make("t")

@@ -93,6 +93,7 @@ def test_a_running_process_is_named(checkpoint: Path) -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_process_that_was_killed(checkpoint: Path) -> None:
     """A note of a process that is gone means that it was killed."""
     child = os.fork()
