@@ -116,6 +116,7 @@ class TopicTable(TableBase[K, V]):
         """Start reading the topic. The first read, `wait_ready` and `with` do it, too."""
         self._check()  # first: in a forked child, the lock may be held for ever
         with self._starting:
+            self._check()
             if not self._started:
                 self._started = True
                 arguments = (self._consumer, self._follower, self._closing)
@@ -155,7 +156,8 @@ class TopicTable(TableBase[K, V]):
         self._closed = True
         if self._forked:
             return
-        self._stop()
+        with self._starting:  # no thread starts from here on
+            self._stop()
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
