@@ -33,7 +33,7 @@ from kconsumer.types import (
 )
 
 if TYPE_CHECKING:
-    from kconsumer import cluster, groups
+    from kconsumer import cluster, groups, health
     from kconsumer._client.table_base import TableStatus
     from kconsumer._core.decode import ShareRecord
     from kconsumer._internal.status import ConnectionStatus, ConsumerStatus, GroupStatus
@@ -57,6 +57,7 @@ PUBLIC_MODULES = (
     "errors",
     "filters",
     "groups",
+    "health",
     "opentelemetry",
     "parallel",
     "prometheus",
@@ -112,6 +113,7 @@ __all__ = [
     "decode_batches",
     "errors",
     "groups",
+    "health",
     "read_range",
     "read_topic",
 ]
@@ -140,13 +142,13 @@ LAZY = {
 
 
 def __getattr__(name: str) -> object:
-    """Import `cluster` or `groups`, or the module of a name of `LAZY`, when they are first used.
+    """Import `cluster`, `groups` or `health`, or the module of a name of `LAZY`, when they are first used.
 
     Returns the module or the name. Raises ImportError for a name of another client, and AttributeError for any other.
     """
     from importlib import import_module  # not `from kconsumer import groups`, which would call this function again
 
-    if name in ("cluster", "groups"):
+    if name in ("cluster", "groups", "health"):
         return import_module(f"kconsumer.{name}")
     if name in LAZY:
         return getattr(import_module(f"kconsumer.{LAZY[name]}"), name)

@@ -97,6 +97,8 @@ ALLOWED: dict[str, set[str]] = {
     "managers": FACTS | {"_core", "requests", "schema"},
     "progress": FACTS | {"managers"},
     "status": FACTS,
+    "health": FACTS | {"status", "health_probes"},
+    "health_probes": FACTS | {"status"},
     "metadata": TOOLS | {"state", "managers", "progress"},
     "offsets": TOOLS | {"state", "managers", "progress", "metadata", "coordinator"},
     "coordinator": TOOLS | {"state", "managers", "progress", "metadata"},
@@ -111,7 +113,7 @@ ALLOWED: dict[str, set[str]] = {
     "table_base": TOOLS | {"arrow", "client_base", "offset_arguments", "table_contents", "table_follower"},
     "table_contents": FACTS | {"_core"},
     "table_follower": FACTS | {"_core", "table_contents"},
-    "client_base": TOOLS | {"engine", "foreign_methods"},
+    "client_base": TOOLS | {"engine", "health", "state", "status", "foreign_methods"},
     "aio": PUBLIC | {"share"},
     "cluster": {"groups"},
     "groups": PUBLIC,
@@ -132,13 +134,14 @@ ALLOWED: dict[str, set[str]] = {
         "engine",
         "errors",
         "groups",
+        "health",
         "parallel",
         "registry",
         "testing",
     }
     | {"types"},
     "__main__": {"cli"},
-    "": PUBLIC | {"aio", "testing", "share"},  # kconsumer/__init__.py gathers the public names
+    "": PUBLIC | {"aio", "testing", "share", "health"},  # kconsumer/__init__.py gathers the public names
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, Unpack
 
 from kconsumer._common.deferred_calls import get_logger
@@ -17,13 +17,16 @@ from kconsumer._core.lock import Clock, Timer
 from kconsumer.config.options import ConsumerConfig, apply_update, read_update
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.iteration import Iteration
-from kconsumer.engine.shared_calls import shared
+from kconsumer.engine.shared_calls import loop_read, shared, shared_read
+from kconsumer.errors import ForkedConsumerError, StateError
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from kconsumer._internal.status import ConsumerStatus, Health
     from kconsumer.config.signature import UpdatableOptions
     from kconsumer.engine.client_engine import ClientEngine
+    from kconsumer.health import Facts
 
 LIKELY_MS = 1000  # an int from here on is probably meant in ms
 log = get_logger(__name__)
@@ -36,6 +39,7 @@ class ClientBase(ABC):
     _config: ConsumerConfig
     _engine: ClientEngine
     _clock: Clock
+    _created: float  # ms
     _guard: AccessGuard
     _iteration: Iteration
     _closing = False  # close() was called
@@ -46,6 +50,7 @@ class ClientBase(ABC):
         self._config = config
         self._engine = engine
         self._clock = engine.components.clock
+        self._created = self._clock.now()
         self._iteration = Iteration()
         self._guard = self._create_guard()
         if topics:
@@ -95,6 +100,73 @@ class ClientBase(ABC):
             apply_update(self._config, update)
             self._engine.components.options_updated()
             self._engine.driver.request_manager_poll()
+
+    # --- status, health ----------------------------------------------------------------------------------------------
+
+    @shared_read
+    def status(self) -> ConsumerStatus:
+        """Returns the state of the group, of the connections and of the partitions, and what the consumer waits for.
+
+        Uses no network. `str()` of the result is the text for a bug report.
+        """
+        return self._read_status()
+
+    @abstractmethod
+    def _read_status(self) -> ConsumerStatus:
+        """Returns the result of `status`. The calling thread may hold the lock."""
+
+    def health(self, max_lag: int | None = None, max_lag_seconds: float | None = None) -> Health:
+        """Returns whether the consumer is healthy, and the reasons if it is not: see `kconsumer.health.Health`.
+
+        It is healthy if it polls in time, is a member of its group, reaches the brokers, and if each assigned partition
+        is fetched or paused. With `max_lag`, also no partition may have a lag of more records, and with
+        `max_lag_seconds` none whose `records-lag-seconds` is larger: the age of the last record that was returned, if
+        there are more. Uses no network. A closed consumer is not healthy. Any thread may call this, also for a consumer
+        of an event loop.
+        """
+        from kconsumer._internal.status import Health  # imported when used
+        from kconsumer.health import verdict
+
+        try:
+            return verdict(self._health_facts(), max_lag, max_lag_seconds)
+        except (StateError, ForkedConsumerError) as error:  # it is closed, is being closed, or was interrupted
+            live = self._idle_s() <= self._config.max_poll_interval_ms / 1000  # else the program hangs
+            return Health(False, (str(error),), live=live)
+
+    @loop_read
+    def _health_facts(self) -> Facts:
+        from kconsumer.health import Facts  # imported when used
+        from kconsumer.state.subscription import SubscriptionKind
+
+        parts = self._engine.components
+        with parts.lock:
+            now, heartbeat = self._clock.now(), parts.heartbeat
+            return Facts(
+                status=self._read_status(),
+                subscribed=parts.subscription.kind is not SubscriptionKind.NONE,
+                joins=parts.subscription.is_group_managed,
+                paused=parts.assignment.paused(),
+                polled=self._engine.polls.last_poll is not None,
+                idle_s=self._idle_s(),
+                in_time=self._in_poll if heartbeat is None else heartbeat.polled_in_time(now),
+                max_poll_interval_s=self._config.max_poll_interval_ms / 1000,
+                lag_seconds=parts.lag_seconds(now),
+                lost_thread=self._engine.driver.has_lost_thread,
+            )
+
+    def _idle_s(self) -> float:
+        """Returns the time since the last poll began (s), or since the consumer was created."""
+        last_poll = self._engine.polls.last_poll
+        return (self._clock.now() - (self._created if last_poll is None else last_poll)) / 1000
+
+    @property
+    def _in_poll(self) -> bool:
+        """True while a call runs that may be a poll."""
+        return bool(self._guard.holder)
+
+    def _on_closed(self, notify: Callable[[], object]) -> None:
+        """Call `notify` when close() ends, on the thread that closes the consumer."""
+        self._engine.when_ended(notify)
 
     # --- ending ------------------------------------------------------------------------------------------------------
 

@@ -376,12 +376,7 @@ class ConsumerBase(ClientBase, Generic[K, V]):
         """Returns the state of each assigned partition, and the reason why it is or is not fetched."""
         return self._engine.status.partition_states()
 
-    @shared_read
-    def status(self) -> ConsumerStatus:
-        """Returns the state of the group, of the connections and of the partitions, and what the consumer waits for.
-
-        Uses no network. `str()` of the result is the text for a bug report.
-        """
+    def _read_status(self) -> ConsumerStatus:
         return self._engine.status.consumer_status(self._name())
 
     # --- methods that wait -------------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
-"""The result of `consumer.status()`: the group, the connections and the partitions of a consumer at one moment."""
+"""The results of `consumer.status()` and `health()`: the group, the connections and the partitions of a consumer at one
+moment, and whether it makes progress.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kconsumer.errors import KafkaError
 from kconsumer.types import Node, PartitionStatus, TopicPartition
@@ -85,6 +87,19 @@ class ConsumerStatus:
         blocks += table(CONNECTION_HEAD, connections) if connections else ["no connections"]
         blocks += table(PARTITION_HEAD, partitions) if partitions else ["no partitions"]
         return "\n".join(blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a consumer is healthy."""
+
+    ok: bool
+    """True if it makes progress, or has no reason not to."""
+    reasons: tuple[str, ...]
+    """Why it is not healthy: sentences for a log. Empty if it is."""
+    live: bool = field(default=True, compare=False)
+    """False if only a restart of the process helps: no poll within `max_poll_interval_ms`, or a fatal error. It stays
+    True while brokers cannot be reached."""
 
 
 CONNECTION_HEAD = ("CONNECTION", "ADDRESS", "STATE", "SINCE", "IN FLIGHT", "ERROR")

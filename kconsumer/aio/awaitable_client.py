@@ -36,6 +36,10 @@ class AwaitableClient(ClientBase):
         parts = self._engine.components
         return LoopGuard(parts.step, parts.end_wait)
 
+    @property
+    def _in_poll(self) -> bool:
+        return self._polling
+
     def _check_change(self) -> None:
         if self._ending is not None and not self._engine.callbacks.inside:
             raise StateError("unsubscribe() or close() is running, and would drop the new subscription: await it first")

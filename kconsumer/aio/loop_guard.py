@@ -27,6 +27,15 @@ class LoopGuard(AccessGuard):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
+    def check_usable(self) -> None:
+        """Raise the errors of `enter` that do not depend on which thread has entered.
+
+        Tasks do not enter the guard while they change the state. So on another thread, a change that is not finished
+        may be one that the thread of the event loop is making.
+        """
+        if self._thread in (0, threading.get_ident()) or self.closed or self.forked:
+            super().check_usable()
+
     def check(self, *, closing: bool = False) -> None:
         """Raise the same errors as `enter`. Tasks of one event loop never run at the same time, so none can wait."""
         if _get_running_loop() is not self._loop or self.closed or self.step.unfinished or self.forked:
@@ -46,6 +55,7 @@ class LoopGuard(AccessGuard):
             raise ConcurrentAccessError(
                 "this consumer belongs to the event loop that has used it first; make one consumer for each event"
                 " loop, and from another thread use loop.call_soon_threadsafe(consumer.pause, partition), or"
-                " asyncio.run_coroutine_threadsafe(consumer.commit(), loop) (only wakeup() may be called directly)"
+                " asyncio.run_coroutine_threadsafe(consumer.commit(), loop) (only wakeup(), store_offsets() and"
+                " health() may be called directly)"
             )
         return super().enter(closing=closing)

@@ -103,6 +103,10 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         "record and the error, such as an object of kconsumer.parallel.DeadLetters")  # fmt: skip
     add("--ready-file", type=Path, metavar="FILE",
         help="a file that exists from the first assignment of partitions until the command ends")  # fmt: skip
+    add("--health-port", type=int, metavar="PORT",
+        help="serve /live and /ready by HTTP for probes; 0: at a free port, which the log names")  # fmt: skip
+    add("--health-host", default="0.0.0.0", metavar="ADDRESS",
+        help="where --health-port listens (default: 0.0.0.0, which is all IPv4 addresses)")  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -124,7 +128,8 @@ def run(args: argparse.Namespace) -> int:
             except TypeError as error:  # such as a coroutine function with executor="threads"
                 raise UsageError(str(error)) from None
             signals.end_by(processor.stop)
-            return _process(args, consumer, processor)
+            with _serving(args, processor):
+                return _process(args, consumer, processor)
         finally:
             if args.ready_file is not None:
                 args.ready_file.unlink(missing_ok=True)
@@ -161,6 +166,18 @@ def _load(text: str) -> Callable[..., Any]:
     if not callable(found):
         raise UsageError(f"{text} is not a function, but of the type {type(found).__name__}")
     return found
+
+
+def _serving(args: argparse.Namespace, processor: Processor) -> contextlib.AbstractContextManager[object]:
+    """Returns the server of --health-port, if there is one. Raises UsageError if it cannot listen."""
+    if args.health_port is None:
+        return contextlib.nullcontext()
+    from kconsumer.health import serve  # imported when used
+
+    try:
+        return serve(processor, args.health_port, args.health_host)
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"--health-port {args.health_port}: {error}") from None
 
 
 def _process(args: argparse.Namespace, consumer: Consumer, processor: Processor) -> int:

@@ -241,6 +241,10 @@ class AbstractHeartbeatManager(ABC, Generic[H]):
         """Restart the poll interval, because the user called `poll`."""
         self._poll_deadline = now + self._config.max_poll_interval_ms
 
+    def polled_in_time(self, now: float) -> bool:
+        """Returns True if a poll runs, or if the last one ended less than the poll interval ago."""
+        return now < self._poll_deadline < FOREVER
+
     @abstractmethod
     def reset_session_timer(self, now: float) -> None:
         """Restart the session timeout. Called when the coordinator was found or has responded."""

@@ -78,6 +78,7 @@ class Engine(PollState[ConsumerRecords], ClientEngine):
         self._config = config
         parts.collector.set_unlocked(partial(Unlocked, parts))
         self._metrics = ConsumerMetrics(parts.metrics)
+        self.polls = self._metrics.polls
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
         if parts.group is not None:
             callbacks, interceptors, on_commit = self.callbacks, self.interceptors, config.on_commit

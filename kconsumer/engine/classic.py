@@ -104,6 +104,12 @@ class ClassicDriver(Driver):
             thread.start()
             self._thread = thread
 
+    @property
+    def has_lost_thread(self) -> bool:
+        """True if the heartbeat thread has ended before it was stopped."""
+        thread = self._thread  # close() may set it to None
+        return thread is not None and not thread.is_alive()
+
     def end_heartbeats(self) -> None:
         """End the heartbeat thread."""
         self.stop()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.lock import Timer
@@ -11,6 +12,9 @@ from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import ClientComponents
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.waiting import Operation, run
+
+if TYPE_CHECKING:
+    from kconsumer._core.metrics import PollEvents
 
 log = get_logger(__name__)
 
@@ -25,6 +29,8 @@ class ClientEngine(ABC):
     components: ClientComponents
     callbacks: Callbacks
     driver: Driver
+    polls: PollEvents
+    _when_ended: tuple[Callable[[], object], ...] = ()
 
     def run(self, operation: Operation[T]) -> T:
         """Drive an operation on the calling thread until it ends. Returns its result."""
@@ -62,6 +68,12 @@ class ClientEngine(ABC):
         """Mark the consumer as closed, so that waiting calls raise StateError. Close the reporters of metrics."""
         self.components.mark_closed()
         self.components.metrics.close()
+        for notify in self._when_ended:
+            notify()
+
+    def when_ended(self, notify: Callable[[], object]) -> None:
+        """Call `notify` at the end of close()."""
+        self._when_ended = (*self._when_ended, notify)
 
     # --- the end without close() -----------------------------------------------------------------------------------
 

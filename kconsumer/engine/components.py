@@ -179,6 +179,15 @@ class ClientComponents(ClientState, ABC):
         return []
 
     @property
+    def heartbeat(self) -> AbstractHeartbeatManager[Any] | None:
+        """The manager that leaves the group if the user does not poll, or None for a client without a group."""
+        return None if self.group is None else self.group.heartbeat
+
+    def lag_seconds(self, now: float) -> dict[TopicPartition, float]:
+        """Returns the metric `records-lag-seconds` of the partitions for which it is known."""
+        return {}
+
+    @property
     def group_wait(self) -> WaitStatus | None:
         """What the member of the group waits for, or None if it does not wait or there is no group."""
         return next(filter(None, (progress.status for progress in self._group_progress())), None)
@@ -436,6 +445,10 @@ class Components(ClientComponents):
             throttled_ms=self.client.throttled_ms(node, now),
             coordinator=coordinator,
         )
+
+    def lag_seconds(self, now: float) -> dict[TopicPartition, float]:
+        """Returns the metric `records-lag-seconds` of the partitions for which it is known."""
+        return self.fetch.lag_seconds(now)
 
     def _group_progress(self) -> list[Progress]:
         group = self.group

@@ -110,6 +110,11 @@ class Driver(DriverState, ABC):
     def stop(self) -> None:
         """End the threads of this driver."""
 
+    @property
+    def has_lost_thread(self) -> bool:
+        """True if the thread of this driver has ended before it was stopped."""
+        return False
+
     # --- the end without close() ---------------------------------------------------------------------------------
 
     def end_soon(self, at_end: Callable[[], object]) -> bool:

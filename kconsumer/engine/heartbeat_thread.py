@@ -27,6 +27,10 @@ class HeartbeatThread:
         """Start the thread. Raises RuntimeError if the system refuses it."""
         self._thread.start()
 
+    def is_alive(self) -> bool:
+        """Returns whether the thread runs."""
+        return self._thread.is_alive()
+
     def _run(self) -> None:
         """Call `step` and sleep in turn, until stopped. `step` handles all errors itself."""
         sleep_ms = 0.0

@@ -102,13 +102,15 @@ def _acquire(parts: ClientComponents, guard: AccessGuard) -> None:
         parts.turnstile.leave()
 
 
-def _shared(method: Callable[Concatenate[S, P], R], *, changes: bool) -> Callable[Concatenate[S, P], R]:
+def _shared(
+    method: Callable[Concatenate[S, P], R], *, changes: bool, loops: bool = False
+) -> Callable[Concatenate[S, P], R]:
     nested = guarded(method)
 
     @functools.wraps(method)
     def shared(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         guard = self._guard
-        if guard.one_thread or guard.holder == get_ident():
+        if guard.holder == get_ident() or (guard.one_thread and not loops):
             return nested(self, *args, **kwargs)
         return _call(self, method, changes, *args, **kwargs)
 
@@ -123,3 +125,11 @@ def shared(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P]
 def shared_read(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Decorate a method that only reads the state, and that any thread may call. It must not run user code."""
     return _shared(method, changes=False)
+
+
+def loop_read(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Decorate a method as `shared_read` does. Any thread may call it even if the consumer belongs to an event loop.
+
+    It holds the lock as the network thread does, so the state is consistent. It must not use a `Section`.
+    """
+    return _shared(method, changes=False, loops=True)

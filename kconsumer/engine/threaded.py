@@ -284,6 +284,12 @@ class ThreadedDriver(Driver):
         self._components.client.defer_writes(False)
         return ClassicDriver(self._components, self._callbacks)
 
+    @property
+    def has_lost_thread(self) -> bool:
+        """True if the network thread has ended before it was stopped."""
+        network = self._network  # close() may set it to None
+        return network is not None and not network.is_alive()
+
     def stop(self) -> None:
         """End the network thread."""
         if self._network is not None:

@@ -250,6 +250,10 @@ class FetchManager(FetchState):
         if self._metrics is not None:
             self._metrics.add_partitions([tp])
 
+    def lag_seconds(self, now: float) -> dict[TopicPartition, float]:
+        """Returns the metric `records-lag-seconds` of the partitions for which it is known."""
+        return {} if self._metrics is None else self._metrics.ages(now)
+
     def _max_bytes(self, broker: BrokerFetchState, active_brokers: int) -> int:
         """Returns the maximum number of bytes to request from a broker."""
         limits = self.limits

@@ -184,9 +184,12 @@ class FetchMetrics:
             return nan if isnan(lag) else 0.0
         return nan if returned < 0 else max(0.0, (self._wall_ms() - returned) / 1000)
 
+    def ages(self, now: float) -> dict[TopicPartition, float]:
+        """Returns `records-lag-seconds` of the partitions for which it is known."""
+        return {tp: age for tp in list(self._gauges) if not isnan(age := self._age(tp, now))}
+
     def _largest_age(self, now: float) -> float:
-        ages = [age for tp in list(self._gauges) if not isnan(age := self._age(tp, now))]
-        return max(ages, default=nan)
+        return max(self.ages(now).values(), default=nan)
 
     def _add_gauge(self, tp: TopicPartition, metric: str, text: str, read: Callable[[float], float]) -> None:
         for topic in _topic_tags(tp.topic):

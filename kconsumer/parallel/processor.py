@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
 
 from kconsumer.errors import StateError
 from kconsumer.parallel.attempt import Executor
@@ -15,10 +17,13 @@ from kconsumer.parallel.handover import Handover
 from kconsumer.parallel.poll_loop import PollLoop
 from kconsumer.parallel.retry_topics import RetryTopics
 from kconsumer.parallel.run_state import RunState
-from kconsumer.parallel.runs import registered
+from kconsumer.parallel.runs import is_running, registered
 from kconsumer.parallel.settings import Handler, RunOptions, Settings, Summary
 from kconsumer.parallel.stop_signals import StopSignals
 from kconsumer.types import MetricName
+
+if TYPE_CHECKING:
+    from kconsumer._internal.status import Health
 
 
 class ProcessorBase:
@@ -86,6 +91,34 @@ class ProcessorBase:
         """
         metrics = self._state.metrics
         return {} if metrics is None else metrics.values()
+
+    def health(self, max_lag: int | None = None, max_lag_seconds: float | None = None) -> Health:
+        """Returns whether this run makes progress, and the reasons if it does not. Any thread may call this.
+
+        The run must be in progress, its circuit breaker closed, and its consumer healthy (see `Consumer.health`). A run
+        that is paused is healthy.
+        """
+        found: Health = self._state.consumer.health(max_lag, max_lag_seconds)
+        reasons = (*self._obstacles(), *found.reasons)
+        return replace(found, ok=not reasons, reasons=reasons)
+
+    def _obstacles(self) -> Iterator[str]:
+        """Yield why the run starts no records, except that it is paused."""
+        state = self._state
+        if not self._started:
+            yield "the run has not begun"
+        elif not is_running(self, state.consumer):
+            yield "the run has ended"
+        elif state.queue.error is not None:
+            yield f"the run ends because of an error: {state.queue.error!r}"
+        elif state.reason:
+            yield f"the run ends: {state.reason}"
+        elif state.queue.suspended and not state.queue.gate.paused:
+            yield "the circuit breaker is open: handlers have failed too often"
+
+    def _on_closed(self, notify: Callable[[], object]) -> None:
+        """Call `notify` when the consumer is closed."""
+        self._state.consumer._on_closed(notify)
 
     def summary(self) -> Summary:
         """Returns the figures until now. Any thread may call this."""

@@ -34,6 +34,11 @@ def registered(run: Run, consumer: object) -> Iterator[None]:
         _running.pop(id(consumer))
 
 
+def is_running(run: Run, consumer: object) -> bool:
+    """Returns True if this run uses the consumer now."""
+    return _running.get(id(consumer)) is run
+
+
 def stop() -> None:
     """End all calls of `process` in this process as `Processor.stop` does. Returns at once.
 

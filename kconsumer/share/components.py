@@ -72,6 +72,11 @@ class ShareComponents(ClientComponents):
         """The manager that finds the coordinator of the group."""
         return self._lookup
 
+    @property
+    def heartbeat(self) -> ShareMembership:
+        """The manager that leaves the group if the user does not poll."""
+        return self.membership
+
     def _group_progress(self) -> list[Progress]:
         return [self._lookup.progress, self.membership.progress]
 

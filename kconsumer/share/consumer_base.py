@@ -15,7 +15,6 @@ from kconsumer._client.offset_arguments import record_offset, topic_partition
 from kconsumer._common.foreign_methods import SHARE_CONSUMER, without
 from kconsumer._core.decode import ConsumerRecord, ShareRecord
 from kconsumer.engine.access_guard import guarded
-from kconsumer.engine.shared_calls import shared_read
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.records import ConsumerRecords
 from kconsumer.share.config import ShareConsumerConfig
@@ -133,12 +132,7 @@ class ShareConsumerBase(ClientBase, Generic[K, V]):
         """
         return self._engine.metrics()
 
-    @shared_read
-    def status(self) -> ConsumerStatus:
-        """Returns the state of the group, of the connections and of the partitions, and what the consumer waits for.
-
-        Uses no network. `str()` of the result is the text for a bug report.
-        """
+    def _read_status(self) -> ConsumerStatus:
         from kconsumer.engine.consumer_status import consumer_status  # imported when used
         from kconsumer.share.partition_states import partition_states
 

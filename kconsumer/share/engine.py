@@ -77,6 +77,7 @@ class ShareEngine(ClientEngine):
         self._config = config
         self._clock = parts.clock
         self._polls = SharePollMetrics(parts.metrics)
+        self.polls = self._polls.polls
         self._ahead = FetchAhead()
         self._collecting = False  # deserializers are running
         #: The batches of the running poll, which are not acknowledged before it has returned them. A public method ends

@@ -123,7 +123,7 @@ class SharePollMetrics:
     """Records when polls began and how long they waited. All times are in ms."""
 
     def __init__(self, metrics: Metrics) -> None:
-        polls = PollEvents(
+        self.polls = polls = PollEvents(
             SensorPair(metrics.sensor(POLLS, BETWEEN), metrics.sensor(POLLS, LONGEST)), metrics.sensor(POLLS, IDLE)
         )
         self.poll_began, self.wait_ended, self.settle = polls.poll_began, polls.wait_ended, polls.settle

@@ -55,7 +55,7 @@ class MockEngine(Engine):
         self.generation = NO_GENERATION
         self._in_endless_loop = False  # the poll belongs to a loop over the consumer that only an exception ends
         self.reads = MockReads(self.components, self.broker)
-        self.status = MockStatus(self.components)
+        self.status = MockStatus(self.components, lambda: self.generation)
         self.operations = self._mock_operations = MockOperations(
             self.components,
             self.callbacks,

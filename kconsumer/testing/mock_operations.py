@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 from kconsumer._core.lock import Timer
 from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer._internal.managers import RequestManager, UnsentRequest
+from kconsumer._internal.status import ConsumerStatus
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
 from kconsumer.engine.callbacks import Callbacks, CommitCallback, log_failed_commit
 from kconsumer.engine.classic import ClassicDriver
@@ -85,7 +87,18 @@ class MockDriver(Driver):
 
 
 class MockStatus(StatusView):
-    """Explains the state of partitions whose leader is always known."""
+    """Explains the state of partitions whose leader is always known, in the generation that `rebalance` simulates."""
+
+    def __init__(self, parts: Components, generation: Callable[[], int]) -> None:
+        super().__init__(parts)
+        self._generation = generation
+
+    def consumer_status(self, name: str) -> ConsumerStatus:
+        """Returns the status of the consumer called `name`."""
+        found = super().consumer_status(name)
+        if found.group is None:
+            return found
+        return replace(found, group=replace(found.group, generation=self._generation()))
 
     def _context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
         return FetchContext(now, state, self._components.buffer.memory, LeaderAndEpoch(NODE, 0))

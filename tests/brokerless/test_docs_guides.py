@@ -30,7 +30,8 @@ RECORDS = 12
 REGISTRY = "http://localhost:8081"  # in programs that use a schema registry
 SOCKS = "socks5://localhost:1080"  # in the program that uses a proxy
 DAMAGED = "is damaged"  # in the program that puts one record aside
-METRICS_PORT, ANY_PORT = "start_http_server(9404)", "start_http_server(0)"  # another process may use the port
+# Another process may use these ports.
+ANY_PORT = {"start_http_server(9404)": "start_http_server(0)", "serve(consumer, 8080": "serve(consumer, 0"}
 ENDS = ("so that the example ends", "processor.stop", "TopicTable")  # in programs that need no Ctrl-C
 GUIDES = [block for block in BLOCKS if block.page.startswith(FOLDERS) and block.page not in (RECIPES, FRAMEWORKS)]
 PROGRAMS = [block for block in GUIDES if block.language == "python" and block.runs]
@@ -62,7 +63,7 @@ def run(block: Block, cluster: FakeCluster, patch: pytest.MonkeyPatch) -> None:
         if not any(end in block.text for end in ENDS):
             read_until_the_end(patched, {"orders": RECORDS - (DAMAGED in block.text)})
         with ExitStack() as stack:
-            replaced = {"localhost:9092": cluster.bootstrap_servers, METRICS_PORT: ANY_PORT}
+            replaced = {"localhost:9092": cluster.bootstrap_servers, **ANY_PORT}
             if REGISTRY in block.text:
                 replaced[REGISTRY] = stack.enter_context(registry_server())
             if SOCKS in block.text:

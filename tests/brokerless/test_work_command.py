@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,6 +117,30 @@ def test_a_clean_stop_repeats_nothing(cluster: FakeCluster, folder: Path, handle
     assert committed == {tp: found.offset for tp, found in cluster.committed("g").items()}
 
 
+def test_probes(cluster: FakeCluster, folder: Path) -> None:
+    """With --health-port, the command responds to probes at the port that the log names."""
+    with working(cluster, folder, "shop:hang", "--health-port", "0", "--drain-timeout", "60") as process:
+        until(lambda: "/live and /ready" in (folder / "log").read_text(), DEADLINE_S)
+        found = re.search(r"http://0\.0\.0\.0:(\d+)/live and /ready", (folder / "log").read_text())
+        assert found is not None
+        url = f"http://127.0.0.1:{found[1]}"
+        until(lambda: probe(f"{url}/ready") == (200, []), DEADLINE_S)
+        until(lambda: len(processed(folder)) == PARTITIONS, DEADLINE_S)
+        process.send_signal(signal.SIGTERM)
+        until(lambda: probe(f"{url}/ready")[1][:1] == ["the run ends: stop"], DEADLINE_S)
+        assert (200, []) == probe(f"{url}/live")
+
+
+def probe(url: str) -> tuple[int, list[str]]:
+    """Returns the status of a response, and the reasons in it."""
+    try:
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as response:
+            return response.status, json.load(response)["reasons"]
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)["reasons"]
+
+
 @pytest.mark.parametrize(("signals", "code"), [([signal.SIGTERM] * 2, 143), ([signal.SIGTERM], 4)])
 def test_handlers_that_do_not_return(
     cluster: FakeCluster, folder: Path, signals: list[signal.Signals], code: int
@@ -151,6 +179,7 @@ def test_a_handler_that_fails(cluster: FakeCluster, folder: Path) -> None:
         ("shop:handle", ["--on-failure", "shop:nothing"], "has no attribute 'nothing'"),
         ("shop:handle", ["--workers", "0"], "workers must be an integer of at least 1"),
         ("shop:handle_async", ["--executor", "threads"], "coroutine function"),
+        ("shop:handle", ["--health-port", "99999"], "--health-port 99999: "),
         ("shop:handle", ["-X", "enable.auto.commit=true"], "another argument sets this option already"),
     ],
 )

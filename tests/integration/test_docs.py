@@ -104,9 +104,11 @@ def workplace(
 
 @pytest.fixture
 def replaced(kafka: Kafka, topics: dict[str, int], run_folder: Path) -> dict[str, str]:
-    """Returns the texts of blocks to replace: the broker's address and the folder of its log."""
+    """Returns the texts of blocks to replace: the broker's address, the folder of its log, and a port."""
     log = next(run_folder.rglob("orders-3"), None)
-    return {"localhost:9092": kafka.bootstrap_servers, "/var/lib/kafka": str(log.parent if log else run_folder)}
+    folder = str(log.parent if log else run_folder)
+    port = {"serve(consumer, 8080": "serve(consumer, 0"}
+    return {"localhost:9092": kafka.bootstrap_servers, "/var/lib/kafka": folder, **port}
 
 
 @pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")  # by kafka-python

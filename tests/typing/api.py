@@ -46,6 +46,7 @@ from kconsumer import (
 )
 from kconsumer.arrow import RecordBatch
 from kconsumer.errors import CommitFailedError, KafkaError, RecordDeserializationError, WakeupError
+from kconsumer.health import Health
 from kconsumer.testing import MockConsumer
 
 
@@ -137,6 +138,9 @@ def read_by_hand() -> None:
     assert_type(consumer.current_lag(partitions[0]), int | None)
     for status in consumer.partition_states().values():
         handle(f"{status.state.value} {status.reason}")
+    assert_type(consumer.health(max_lag=100), Health)
+    with kconsumer.health.serve(consumer, 0, max_lag=100) as server, kconsumer.health.write(consumer, "health"):
+        handle(f"{server.host}:{server.port} {consumer.health().ok} {consumer.health().reasons}")
     whole = consumer.status()
     assert_type(whole, ConsumerStatus)
     assert_type(whole.group, GroupStatus | None)
@@ -480,6 +484,8 @@ def process_in_parallel(consumer: Consumer) -> None:
     assert_type(parallel.process(shared, work, order="none"), parallel.Summary)
     parallel.ShareProcessor(shared, work, order="none").stop()
     processor = parallel.Processor(consumer, work, executor="processes", on_failure="skip", retry=None)
+    kconsumer.health.serve(processor, 0).close()
+    assert_type(processor.health().live, bool)
     assert_type(processor.metrics(), dict[kconsumer.types.MetricName, float])
     processor.stop()
     handle(f"{processor.summary().processed} {processor.run().reason}")

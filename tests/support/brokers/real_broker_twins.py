@@ -47,6 +47,7 @@ REAL_BROKER_TWINS: dict[str, str] = {
     "test_groups.py::test_an_empty_group_and_a_deleted_topic": TOPIC_IDS,
     "test_groups_altered.py": COORDINATOR,
     "test_groups_failover.py": FAILOVER,
+    "test_health.py": COORDINATOR,
     "test_range_log_changes.py::test_a_compacted_partition": COMPACTION,
     "test_ranges.py": SEGMENTS,
     "test_parallel_sources.py": SHARES,

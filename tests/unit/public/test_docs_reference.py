@@ -25,6 +25,7 @@ NOT_SHOWN = {
     "kconsumer.errors": "a module; it has a page",
     "kconsumer.cluster": "a module; the page of groups has its functions",
     "kconsumer.groups": "a module; it has a page",
+    "kconsumer.health": "a module; the page of status has its functions",
     "kconsumer.arrow.SPARK_COLUMNS": "used by the Spark source",
     "kconsumer.arrow.SparkBatch": "used by the Spark source",
     "kconsumer.arrow.choose": "used by methods with an argument `columns`",
