@@ -18,7 +18,7 @@ GENERATED = {"docs/options.md", "docs/design/state-machines.md"}
 #: How many lines the sources that a pattern finds may have together.
 BUDGET = {
     "kconsumer/*": 3_320,
-    "kconsumer/_client/**/*": 1_741,
+    "kconsumer/_client/**/*": 1_739,
     "kconsumer/_common/**/*": 715,
     "kconsumer/_internal/**/*": 1_279,
     "kconsumer/_core/**/*": 13_737,
@@ -44,7 +44,7 @@ BUDGET = {
     "kconsumer/state/**/*": 1_777,
     "kconsumer/telemetry/**/*": 750,
     "kconsumer/testing/**/*": 17_250,
-    "kconsumer/**/*": 94_057,
+    "kconsumer/**/*": 94_176,
     "assignors/**/*": 1_700,
     "tests/README.md": 60,
     "tests/**/*.py": 117_727,
@@ -56,7 +56,7 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 60,
     "benchmarks/README.md": 140,
-    "docs/**/*.md": 10_009,
+    "docs/**/*.md": 10_011,
     "docs/design/*.md": 1_280,
 }
 
