@@ -227,6 +227,24 @@ def advertise(harness: NetworkHarness, host: str) -> None:
     harness.client.set_nodes([Node(1, host, 9092)])
 
 
+@pytest.mark.parametrize("state", [refuse, drop_packets, lose_name, close_at_versions])
+def test_an_unreachable_advertised_address_is_named_as_such(
+    state: Callable[[NetworkHarness], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the bootstrap server responds, but not the address that the broker advertises, the warning and the error name
+    `advertised.listeners`.
+    """
+    harness = make_advertising()
+    advertise(harness, "boot")
+    state(harness)
+    for _ in range(100):
+        harness.ready("1")
+        harness.poll(200)
+    assert warnings_of(caplog)
+    assert all(ADVERTISED in text for text in warnings_of(caplog))
+    assert ADVERTISED in harness.client.last_error("1", harness.clock.now())
+
+
 def test_an_advertised_address_that_was_reached_needs_no_hint(caplog: pytest.LogCaptureFixture) -> None:
     """A broker that goes down later, and a bootstrap server, are not called wrongly advertised."""
     harness = make_advertising()

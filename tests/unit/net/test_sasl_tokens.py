@@ -27,6 +27,11 @@ MINUTE_MS = 60_000.0
 JAVAS_DEFAULTS = RefreshWindow(0.8, 0.05, MINUTE_MS, 5 * MINUTE_MS)
 
 
+def jwt(**claims: Any) -> str:
+    parts = ({"alg": "none"}, claims, {})
+    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+
+
 # --- times ---
 
 
@@ -138,6 +143,16 @@ def test_a_refused_token_that_is_issued_again() -> None:
     source.tokens.invalidate("same")
     assert ["same", "same"] == [source.tokens.token(), source.tokens.token()]
     assert 2 == source.asked
+
+
+def test_a_token_says_when_it_expires() -> None:
+    """A JWT is sufficient: its `exp` and `iat` are read."""
+    source = Source(lambda: jwt(exp=source.now_s() + 100, iat=source.now_s(), n=source.asked))
+    first = source.tokens.token()
+    source.clock.advance(79_000)
+    assert first == source.tokens.token()
+    source.clock.advance(2_000)
+    assert first != source.tokens.token()
 
 
 @pytest.mark.parametrize("text", ["opaque", "a.b", "a.!!!.c", "a.bnVsbA.c", "a." + "W" * 50 + ".c"])
