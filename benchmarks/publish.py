@@ -92,8 +92,9 @@ def publish(found: dict[str, Results]) -> None:
     from benchmarks.compare import plot, rate_plot  # they need matplotlib
 
     plot.draw(found["compare"], report.PLOT)
-    cells = [rates.Cell(**cell) for cell in found["rates"]["cells"]]
-    rate_plot.draw({count: rates.lines(cells, count) for count in rates.PARTITIONS}, found["rates"], RATE_PLOT)
+    if "rates" in found:
+        cells = [rates.Cell(**cell) for cell in found["rates"]["cells"]]
+        rate_plot.draw({count: rates.lines(cells, count) for count in rates.PARTITIONS}, found["rates"], RATE_PLOT)
 
 
 def measure(names: list[str]) -> None:
