@@ -230,7 +230,9 @@ class MetadataManager:
             return wait
         if self._needs_full or self._needs_partial:  # else metadata are only old, and nothing waits
             self.progress.requested(now)
-        requests.append(self._request(full=self._needs_full or expires_in_ms <= 0))
+        # One by id comes between two full ones: a short `metadata_max_age_ms` would leave no time for it.
+        by_id = self._request_ids_next and bool(self._missing_ids())
+        requests.append(self._request(full=not by_id and (self._needs_full or expires_in_ms <= 0)))
         return FOREVER
 
     def _request(self, full: bool) -> UnsentRequest:

@@ -94,6 +94,18 @@ def test_unusable_responses_count_as_failures(message: Any) -> None:
     assert RETRY_MS == case.waits(0.0)
 
 
+def test_a_short_maximum_age_leaves_time_for_requests_by_id() -> None:
+    """Although metadata has expired at each request, every second one asks for the topic whose name is unknown."""
+    case = Case("a", metadata_max_age_ms=1)
+    case.manager.add_topic_ids(frozenset({b"i" * 16}))
+    found = []
+    for turn in range(4):
+        request = case.asks(turn * 10_000.0)
+        found.append(asked(request) if request.message.topics[0].name else request.message.topics[0].topic_id)
+        respond(request, GOOD, turn * 10_000.0)
+    assert [["a"], b"i" * 16, ["a"], b"i" * 16] == found
+
+
 # --- new topics ----------------------------------------------------------------------------------------------------
 
 
