@@ -1,4 +1,4 @@
-"""Describes a cluster, and finds the transactions that hold back its readers.
+"""Describes a cluster, looks up offsets, and finds the transactions that hold back readers.
 
 The functions connect, send their requests and disconnect. `kconsumer.groups.GroupClient` has them as methods, and
 `kconsumer.aio.groups.GroupClient` has their awaitable forms.
@@ -10,16 +10,39 @@ from collections.abc import Iterable
 from typing import Any
 
 from kconsumer.groups.client import GroupClient
-from kconsumer.groups.client_base import Servers, TopicOrPartition
+from kconsumer.groups.client_base import SPECIAL_TIMES, Servers, Time, TopicOrPartition
 from kconsumer.groups.types import ClusterDescription, OpenTransaction
+from kconsumer.types import OffsetAndTimestamp, TopicPartition
 
-__all__ = ["ClusterDescription", "OpenTransaction", "describe", "stuck_transactions"]
+__all__ = ["TIMES", "ClusterDescription", "OpenTransaction", "describe", "offsets", "stuck_transactions"]
+
+#: The times of `offsets` that have a name.
+TIMES = tuple(SPECIAL_TIMES)
 
 
 def describe(bootstrap_servers: Servers, **options: Any) -> ClusterDescription:
     """Returns the id, the controller and the brokers of a cluster. `options` are those of `Consumer`."""
     with GroupClient(bootstrap_servers, **options) as client:
         return client.describe_cluster()
+
+
+def offsets(
+    partitions: Iterable[TopicOrPartition], bootstrap_servers: Servers, at: Time = "latest", **options: Any
+) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    """Returns the offset at a time in these partitions, or in all partitions of topics. None: there is no such record.
+
+    `at` is a time (a datetime with a time zone, or ms since 1970), for the first record that is not older, or one of
+
+    - `"latest"` and `"earliest"`: the end and the beginning of the log,
+    - `"max-timestamp"`: the record with the largest timestamp (Kafka 3.0),
+    - `"earliest-local"`: the first record on the disk of the leader, with tiered storage (Kafka 3.5),
+    - `"latest-tiered"`: the last record in tiered storage (Kafka 3.9),
+    - `"earliest-pending-upload"`: the first record that is not in tiered storage yet (Kafka 4.2).
+
+    Raises UnsupportedVersionError if a broker is older. Java: `Admin.listOffsets`, and `kafka-get-offsets.sh`.
+    """
+    with GroupClient(bootstrap_servers, **options) as client:
+        return client.partition_offsets(partitions, at)
 
 
 def stuck_transactions(

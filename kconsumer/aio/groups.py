@@ -24,11 +24,13 @@ from kconsumer.engine.waiting import Operation
 from kconsumer.groups.client_base import (
     CLOSE_MS,
     STATES,
+    SUBSCRIPTION_SETTINGS,
     TYPES,
     Configs,
     GroupClientBase,
     NewOffsets,
     Servers,
+    Time,
     TopicOrPartition,
 )
 from kconsumer.groups.types import (
@@ -39,7 +41,7 @@ from kconsumer.groups.types import (
     GroupOffset,
     OpenTransaction,
 )
-from kconsumer.types import TopicPartition
+from kconsumer.types import OffsetAndTimestamp, TopicPartition
 
 __all__ = [
     "STATES",
@@ -49,11 +51,14 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "GroupOffset",
+    "alter_client_metrics",
     "alter_configs",
     "alter_offsets",
     "alter_share_offsets",
+    "client_metrics",
     "configs",
     "delete",
+    "delete_client_metrics",
     "delete_offsets",
     "delete_share_offsets",
     "describe",
@@ -189,6 +194,32 @@ async def alter_configs(group: str, configs: Configs, bootstrap_servers: Servers
         await client.alter_configs(group, configs)
 
 
+async def client_metrics(bootstrap_servers: Servers, **options: Any) -> dict[str, dict[str, str | None]]:
+    """Returns the subscriptions for metrics of clients (KIP-714): a dict of name -> settings, sorted by name.
+
+    The settings are `metrics` (prefixes of names, or `*`), `interval.ms` and `match` (patterns that select clients).
+    Raises UnsupportedVersionError if the brokers are older than Kafka 3.7.
+    """
+    async with GroupClient(bootstrap_servers, **options) as client:
+        return await client.client_metrics()
+
+
+async def alter_client_metrics(name: str, configs: Configs, bootstrap_servers: Servers, **options: Any) -> None:
+    """Set settings of a subscription for metrics of clients. A subscription that does not exist is created.
+
+    `configs` is a mapping of name -> value; None removes a setting, so that its default applies. Other settings keep
+    their values. Raises BrokerError for an unknown name or a bad value. Java: `kafka-client-metrics.sh --alter`.
+    """
+    async with GroupClient(bootstrap_servers, **options) as client:
+        await client.alter_client_metrics(name, configs)
+
+
+async def delete_client_metrics(name: str, bootstrap_servers: Servers, **options: Any) -> None:
+    """Delete a subscription for metrics of clients. Does nothing if it does not exist."""
+    async with GroupClient(bootstrap_servers, **options) as client:
+        await client.delete_client_metrics(name)
+
+
 async def delete(group: str, bootstrap_servers: Servers, **options: Any) -> None:
     """Delete a group that has no members, of any type, with its committed offsets.
 
@@ -280,6 +311,24 @@ class GroupClient(GroupClientBase):
     async def alter_configs(self, group: str, configs: Configs) -> None:
         """Set settings of a group at the brokers. See `kconsumer.groups.alter_configs`."""
         await self._run(self._alter_configs(group, configs))
+
+    async def client_metrics(self) -> dict[str, dict[str, str | None]]:
+        """Returns the subscriptions for metrics of clients. See `kconsumer.groups.client_metrics`."""
+        return await self._run(self._client_metrics())
+
+    async def alter_client_metrics(self, name: str, configs: Configs) -> None:
+        """Set settings of a subscription for metrics of clients. See `kconsumer.groups.alter_client_metrics`."""
+        await self._run(self._alter_client_metrics(name, configs))
+
+    async def delete_client_metrics(self, name: str) -> None:
+        """Delete a subscription for metrics of clients. See `kconsumer.groups.delete_client_metrics`."""
+        await self._run(self._alter_client_metrics(name, dict.fromkeys(SUBSCRIPTION_SETTINGS)))
+
+    async def partition_offsets(
+        self, partitions: Iterable[TopicOrPartition], at: Time = "latest"
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Returns the offset at a time in each of these partitions. See `kconsumer.cluster.offsets`."""
+        return await self._run(self._partition_offsets(partitions, at))
 
     async def delete(self, group: str) -> None:
         """Delete a group that has no members, with its offsets. See `kconsumer.groups.delete`."""

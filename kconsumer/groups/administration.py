@@ -21,6 +21,7 @@ from kconsumer.schema.group_deletion import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from kconsumer.schema.telemetry import CLIENT_METRICS, LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
 from kconsumer.schema.topics import (
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
@@ -33,6 +34,7 @@ from kconsumer.schema.topics import (
 from kconsumer.types import TopicPartition
 
 GROUP_RESOURCE = 32  # the type of resource in requests for settings
+RESOURCES = {GROUP_RESOURCE: "group", CLIENT_METRICS: "client metrics"}
 SET, DELETE = 0, 1  # operations on a setting
 REASON_LENGTH = 255
 HINTS: dict[int, str] = {
@@ -102,25 +104,34 @@ def _raise_first(rows: Iterable[tuple[str, int]]) -> None:
         raise errors[0]
 
 
-def config_query(group: str) -> QueryKind:
-    """Returns the request for the settings of a group."""
-    resource = DescribeConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configuration_keys=None)
-    return QueryKind(DESCRIBE_CONFIGS, lambda _: DescribeConfigsRequest(resources=[resource]), _parse_configs)
-
-
-def _parse_configs(reply: Reply) -> dict[str, str | None]:
-    (row,) = reply.message.results
-    raise_error(row.error_code, f"settings of group {row.resource_name!r}", row.error_message)
-    return {config.name: config.value for config in sorted(row.configs, key=lambda config: config.name)}
-
-
-def config_change(group: str, configs: Mapping[str, Any]) -> QueryKind:
-    """Returns the request that sets settings of a group, and removes those whose value is None."""
-    changes = [
-        AlterableConfig(name=name, config_operation=DELETE if value is None else SET, value=_text(value))
-        for name, value in configs.items()
+def config_query(names: Iterable[str], kind: int = GROUP_RESOURCE) -> QueryKind:
+    """Returns the request for the settings of groups, or of other resources. Its result has them by name."""
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None) for name in names
     ]
-    resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=changes)
+    return QueryKind(DESCRIBE_CONFIGS, lambda _: DescribeConfigsRequest(resources=resources), _parse_configs)
+
+
+def _parse_configs(reply: Reply) -> dict[str, dict[str, str | None]]:
+    found = {}
+    for row in reply.message.results:
+        raise_error(row.error_code, _what(row), row.error_message)
+        configs = sorted(row.configs, key=lambda config: config.name)
+        found[row.resource_name] = {config.name: config.value for config in configs}
+    return found
+
+
+def _what(row: Any) -> str:
+    return f"settings of {RESOURCES[row.resource_type]} {row.resource_name!r}"
+
+
+def config_change(name: str, configs: Mapping[str, Any], kind: int = GROUP_RESOURCE) -> QueryKind:
+    """Returns the request that sets settings of a group, or of another resource. None removes a setting."""
+    changes = [
+        AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=_text(value))
+        for key, value in configs.items()
+    ]
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=changes)
     message = IncrementalAlterConfigsRequest(resources=[resource])
     return QueryKind(INCREMENTAL_ALTER_CONFIGS, lambda _: message, _parse_altered_configs)
 
@@ -134,4 +145,16 @@ def _text(value: object) -> str | None:
 
 def _parse_altered_configs(reply: Reply) -> None:
     (row,) = reply.message.responses
-    raise_error(row.error_code, f"settings of group {row.resource_name!r}", row.error_message, "AlterConfigs")
+    raise_error(row.error_code, _what(row), row.error_message, "AlterConfigs")
+
+
+def subscription_listing() -> QueryKind:
+    """Returns the request for the names of the subscriptions for metrics of clients."""
+    message = ListConfigResourcesRequest(resource_types=[CLIENT_METRICS])
+    needs = "subscriptions for metrics of clients need Kafka 3.7"
+    return QueryKind(LIST_CONFIG_RESOURCES, lambda _: message, _parse_listing, needs=needs)
+
+
+def _parse_listing(reply: Reply) -> list[str]:
+    raise_error(reply.message.error_code, "listing subscriptions for metrics of clients")
+    return sorted(row.resource_name for row in reply.message.config_resources)

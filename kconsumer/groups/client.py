@@ -18,11 +18,13 @@ from kconsumer.engine.access_guard import guarded
 from kconsumer.groups.client_base import (
     CLOSE_MS,
     STATES,
+    SUBSCRIPTION_SETTINGS,
     TYPES,
     Configs,
     GroupClientBase,
     NewOffsets,
     Servers,
+    Time,
     TopicOrPartition,
 )
 from kconsumer.groups.types import (
@@ -33,7 +35,7 @@ from kconsumer.groups.types import (
     GroupOffset,
     OpenTransaction,
 )
-from kconsumer.types import TopicPartition
+from kconsumer.types import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer.engine.base import Engine
@@ -46,11 +48,14 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "GroupOffset",
+    "alter_client_metrics",
     "alter_configs",
     "alter_offsets",
     "alter_share_offsets",
+    "client_metrics",
     "configs",
     "delete",
+    "delete_client_metrics",
     "delete_offsets",
     "delete_share_offsets",
     "describe",
@@ -184,6 +189,32 @@ def alter_configs(group: str, configs: Configs, bootstrap_servers: Servers, **op
         client.alter_configs(group, configs)
 
 
+def client_metrics(bootstrap_servers: Servers, **options: Any) -> dict[str, dict[str, str | None]]:
+    """Returns the subscriptions for metrics of clients (KIP-714): a dict of name -> settings, sorted by name.
+
+    The settings are `metrics` (prefixes of names, or `*`), `interval.ms` and `match` (patterns that select clients).
+    Raises UnsupportedVersionError if the brokers are older than Kafka 3.7.
+    """
+    with GroupClient(bootstrap_servers, **options) as client:
+        return client.client_metrics()
+
+
+def alter_client_metrics(name: str, configs: Configs, bootstrap_servers: Servers, **options: Any) -> None:
+    """Set settings of a subscription for metrics of clients. A subscription that does not exist is created.
+
+    `configs` is a mapping of name -> value; None removes a setting, so that its default applies. Other settings keep
+    their values. Raises BrokerError for an unknown name or a bad value. Java: `kafka-client-metrics.sh --alter`.
+    """
+    with GroupClient(bootstrap_servers, **options) as client:
+        client.alter_client_metrics(name, configs)
+
+
+def delete_client_metrics(name: str, bootstrap_servers: Servers, **options: Any) -> None:
+    """Delete a subscription for metrics of clients. Does nothing if it does not exist."""
+    with GroupClient(bootstrap_servers, **options) as client:
+        client.delete_client_metrics(name)
+
+
 def delete(group: str, bootstrap_servers: Servers, **options: Any) -> None:
     """Delete a group that has no members, of any type, with its committed offsets.
 
@@ -281,6 +312,28 @@ class GroupClient(GroupClientBase):
     def alter_configs(self, group: str, configs: Configs) -> None:
         """Set settings of a group at the brokers. See `kconsumer.groups.alter_configs`."""
         self._engine.run(self._alter_configs(group, configs))
+
+    @guarded
+    def client_metrics(self) -> dict[str, dict[str, str | None]]:
+        """Returns the subscriptions for metrics of clients. See `kconsumer.groups.client_metrics`."""
+        return self._engine.run(self._client_metrics())
+
+    @guarded
+    def alter_client_metrics(self, name: str, configs: Configs) -> None:
+        """Set settings of a subscription for metrics of clients. See `kconsumer.groups.alter_client_metrics`."""
+        self._engine.run(self._alter_client_metrics(name, configs))
+
+    @guarded
+    def delete_client_metrics(self, name: str) -> None:
+        """Delete a subscription for metrics of clients. See `kconsumer.groups.delete_client_metrics`."""
+        self._engine.run(self._alter_client_metrics(name, dict.fromkeys(SUBSCRIPTION_SETTINGS)))
+
+    @guarded
+    def partition_offsets(
+        self, partitions: Iterable[TopicOrPartition], at: Time = "latest"
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Returns the offset at a time in each of these partitions. See `kconsumer.cluster.offsets`."""
+        return self._engine.run(self._partition_offsets(partitions, at))
 
     @guarded
     def delete(self, group: str) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from kconsumer._client.offset_arguments import offsets_to_commit, topic_partitions
+from kconsumer._client.offset_arguments import offsets_to_commit, timestamp, topic_partitions
 from kconsumer._core.lock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import AccessGuard
@@ -21,6 +22,15 @@ from kconsumer.groups.types import (
     GroupMember,
     GroupOffset,
     OpenTransaction,
+)
+from kconsumer.offsets.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    OffsetTable,
 )
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
@@ -39,12 +49,24 @@ STATES = (
     "Dead",
 )
 TYPES = ("classic", "consumer", "share", "streams")
+#: The settings of a subscription for metrics of clients. One without any does not exist.
+SUBSCRIPTION_SETTINGS = ("metrics", "interval.ms", "match")
 CLOSE_MS = 5_000.0
+#: The special times of `partition_offsets`, with their values in ListOffsets.
+SPECIAL_TIMES: dict[str, int] = {
+    "latest": LATEST,
+    "earliest": EARLIEST,
+    "max-timestamp": MAX_TIMESTAMP,
+    "earliest-local": EARLIEST_LOCAL,
+    "latest-tiered": LATEST_TIERED,
+    "earliest-pending-upload": EARLIEST_PENDING_UPLOAD,
+}
 
 Servers = str | Sequence[str]
 NewOffsets = Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[tuple[str, int], int | OffsetAndMetadata]
 TopicOrPartition = str | TopicPartition | tuple[str, int]
 Configs = Mapping[str, str | int | float | bool | None]
+Time = str | int | datetime
 
 
 class GroupClientBase(ABC):
@@ -144,6 +166,19 @@ class GroupClientBase(ABC):
 
     def _alter_configs(self, group: str, configs: Configs) -> Operation[None]:
         yield from self._queries.alter_configs(group, dict(configs), self._timer())
+
+    def _client_metrics(self) -> Operation[dict[str, dict[str, str | None]]]:
+        return (yield from self._queries.client_metrics(self._timer()))
+
+    def _alter_client_metrics(self, name: str, configs: Configs) -> Operation[None]:
+        yield from self._queries.alter_client_metrics(name, dict(configs), self._timer())
+
+    def _partition_offsets(self, partitions: Iterable[TopicOrPartition], at: Time) -> Operation[OffsetTable]:
+        wanted = _topics_and_partitions(partitions)
+        if isinstance(at, str) and at not in SPECIAL_TIMES:
+            raise ValueError(f"at is one of {', '.join(SPECIAL_TIMES)}, or a time, not {at!r}")
+        moment = SPECIAL_TIMES[at] if isinstance(at, str) else timestamp(at, "at")
+        return (yield from self._queries.partition_offsets(*wanted, moment, self._timer()))
 
     def _delete(self, group: str) -> Operation[None]:
         yield from self._queries.delete_group(group, self._timer())

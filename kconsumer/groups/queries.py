@@ -18,7 +18,13 @@ from kconsumer.config.option_groups import RetryConfig
 from kconsumer.engine.base import Engine
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import GroupError, KafkaError, error_for
-from kconsumer.groups.administration import config_change, config_query, offset_deletion, removal
+from kconsumer.groups.administration import (
+    config_change,
+    config_query,
+    offset_deletion,
+    removal,
+    subscription_listing,
+)
 from kconsumer.groups.first_records import FIRST_BYTES, NEXT_BYTES, FirstRecord, first_record
 from kconsumer.groups.manager import DESCRIPTIONS, GroupsManager, QueryKind
 from kconsumer.groups.responses import GroupPosition
@@ -38,6 +44,7 @@ from kconsumer.groups.types import (
     OpenTransaction,
 )
 from kconsumer.offsets.list_offsets import EARLIEST, LATEST, OffsetTable
+from kconsumer.schema.telemetry import CLIENT_METRICS
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 K = TypeVar("K", bound=Hashable)
@@ -215,14 +222,37 @@ class GroupQueries:
 
     def configs(self, group: str, timer: Timer) -> Operation[dict[str, str | None]]:
         """Returns the settings of a group by name."""
-        found: dict[str, str | None]
-        found = yield from self._request(config_query(group), f"reading settings of group {group!r}", timer)
-        return found
+        found: dict[str, dict[str, str | None]]
+        found = yield from self._request(config_query([group]), f"reading settings of group {group!r}", timer)
+        return found[group]
 
     def alter_configs(self, group: str, configs: Mapping[str, Any], timer: Timer) -> Operation[None]:
         """Set settings of a group, and remove those whose value is None."""
         if configs:
             yield from self._request(config_change(group, configs), f"changing settings of group {group!r}", timer)
+
+    def client_metrics(self, timer: Timer) -> Operation[dict[str, dict[str, str | None]]]:
+        """Returns the settings of all subscriptions for metrics of clients, by name."""
+        found: dict[str, dict[str, str | None]] = {}
+        names = yield from self._request(subscription_listing(), "listing subscriptions", timer)
+        if names:
+            found = yield from self._request(config_query(names, CLIENT_METRICS), "reading subscriptions", timer)
+        return found
+
+    def alter_client_metrics(self, name: str, configs: Mapping[str, Any], timer: Timer) -> Operation[None]:
+        """Set settings of a subscription, and remove those whose value is None."""
+        if configs:
+            kind = config_change(name, configs, CLIENT_METRICS)
+            yield from self._request(kind, f"changing subscription {name!r}", timer)
+
+    def partition_offsets(
+        self, topics: Collection[str], partitions: Collection[TopicPartition], timestamp: int, timer: Timer
+    ) -> Operation[OffsetTable]:
+        """Returns the offset for a timestamp (ms, or a special value) in these partitions and topics, by partition."""
+        leaders = yield from self._leaders(topics, partitions, timer)
+        wanted = dict.fromkeys(sorted(leaders), timestamp)
+        found: OffsetTable = yield from self._operations.list_offsets(wanted, timer, "looking up offsets")
+        return found
 
     def describe_cluster(self, timer: Timer) -> Operation[ClusterDescription]:
         """Returns the id, the controller and the brokers of the cluster."""

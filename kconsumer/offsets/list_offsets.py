@@ -32,6 +32,9 @@ from kconsumer.types import OffsetAndTimestamp, TopicPartition
 
 LATEST = -1
 EARLIEST = -2
+#: Special timestamps that only newer brokers know, each with the first version of ListOffsets that has it.
+MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -3, -4, -5, -6
+MIN_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 PURPOSE = "looking up an offset"
 
 OffsetTable = dict[TopicPartition, OffsetAndTimestamp | None]
@@ -92,7 +95,7 @@ class ListOffsetsRequests:
     ) -> UnsentRequest:
         """Returns a ListOffsets request to the broker `node_id`. `handler` is called with the response.
 
-        `timestamps` contains a time (ms since 1970), LATEST or EARLIEST for each partition.
+        `timestamps` contains a time (ms since 1970) or a special value for each partition.
         """
         topics = [
             ListOffsetsTopic(name=topic, partitions=[self._row(tp, timestamps[tp]) for tp in partitions])
@@ -102,7 +105,8 @@ class ListOffsetsRequests:
             isolation_level=int(self.read_committed), topics=topics, timeout_ms=self._timeout_ms
         )
         # The isolation level exists from v2; an older broker would include open transactions.
-        min_version = 2 if self.read_committed else 1
+        versions = (MIN_VERSIONS.get(timestamp, 1) for timestamp in timestamps.values())
+        min_version = max(2 if self.read_committed else 1, *versions)
         return UnsentRequest(LIST_OFFSETS, message, handler, node=str(node_id), min_version=min_version)
 
     def _row(self, tp: TopicPartition, timestamp: int) -> ListOffsetsPartition:

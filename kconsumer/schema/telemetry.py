@@ -1,6 +1,6 @@
-"""Client telemetry (KIP-714): GetTelemetrySubscriptions and PushTelemetry.
+"""Client telemetry (KIP-714): GetTelemetrySubscriptions, PushTelemetry and ListConfigResources.
 
-A broker announces these APIs only if it has a plugin that receives the metrics of clients.
+A broker announces the first two only if it has a plugin that receives the metrics of clients.
 """
 
 from __future__ import annotations
@@ -61,4 +61,35 @@ PUSH_TELEMETRY = api(
     throttle=0,
     request=PushTelemetryRequest,
     response=PushTelemetryResponse,
+)
+
+# --- ListConfigResources ------------------------------------------------------------------------------------
+# v0 lists the subscriptions for metrics of clients. v1 lists resources of any type (KIP-1142).
+
+CLIENT_METRICS = 16  # the type of resource
+
+
+class ListConfigResourcesRequest(Message):
+    resource_types: list[int] = F(array(INT8), "1+")
+
+
+class ConfigResource(Message):
+    resource_name: str = F(STRING)
+    resource_type: int = F(INT8, "1+", default=CLIENT_METRICS)
+
+
+class ListConfigResourcesResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    config_resources: list[ConfigResource] = F(array(ConfigResource))
+
+
+LIST_CONFIG_RESOURCES = api(
+    "ListConfigResources",
+    key=74,
+    versions="0-1",
+    flexible=0,
+    throttle=0,
+    request=ListConfigResourcesRequest,
+    response=ListConfigResourcesResponse,
 )

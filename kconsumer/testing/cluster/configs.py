@@ -1,4 +1,7 @@
-"""DescribeConfigs for topics, brokers and groups, and IncrementalAlterConfigs for topics and groups."""
+"""DescribeConfigs and IncrementalAlterConfigs for topics, brokers, groups and client metrics, and ListConfigResources.
+
+Settings of brokers do not change.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,12 @@ from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import Api
+from kconsumer.schema.telemetry import (
+    CLIENT_METRICS,
+    LIST_CONFIG_RESOURCES,
+    ConfigResource,
+    ListConfigResourcesResponse,
+)
 from kconsumer.schema.topics import (
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
@@ -33,8 +42,9 @@ from kconsumer.testing.cluster.topic_configs import LIST, TYPES, config_error, t
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.cluster import Cluster
 
-TOPIC, BROKER, GROUP = 2, 4, 32  # types of resources
-TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 1, 4, 5, 8  # sources of a setting
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32  # types of resources
+# Sources of a setting.
+TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, CLIENT_METRICS_CONFIG, GROUP_CONFIG = 1, 4, 5, 7, 8
 OPERATIONS = SET, DELETE, APPEND, SUBTRACT = range(4)  # operations on a setting
 #: Settings of brokers that have no effect in the model, with their defaults.
 BROKER_DEFAULTS: dict[str, object] = {
@@ -60,7 +70,29 @@ class Configs:
 
     def handlers(self) -> Mapping[Api, Handler]:
         """Returns the handler of each API."""
-        return {DESCRIBE_CONFIGS: self._describe, INCREMENTAL_ALTER_CONFIGS: self._alter}
+        return {
+            DESCRIBE_CONFIGS: self._describe,
+            INCREMENTAL_ALTER_CONFIGS: self._alter,
+            LIST_CONFIG_RESOURCES: self._list,
+        }
+
+    def _list(self, request: Request, _: float) -> ListConfigResourcesResponse:
+        error = self._refusal(request, "DESCRIBE_CONFIGS", BROKER, "")
+        types = request.message.resource_types if request.version else [CLIENT_METRICS]
+        brokers = [str(broker) for broker in self._cluster.brokers]
+        names = {
+            TOPIC: [*self._cluster.topics],
+            BROKER: brokers,
+            BROKER_LOGGER: brokers,
+            CLIENT_METRICS: [*self._cluster.telemetry.subscriptions],
+            GROUP: self._cluster.groups.configs.groups(),
+        }
+        if error or not {*types} <= {*names}:
+            return ListConfigResourcesResponse(error_code=error or Errors.UNSUPPORTED_VERSION)
+        rows = [
+            ConfigResource(resource_name=name, resource_type=kind) for kind in types or names for name in names[kind]
+        ]
+        return ListConfigResourcesResponse(config_resources=rows)
 
     def _describe(self, request: Request, _: float) -> DescribeConfigsResponse:
         rows = [self._describe_resource(request, row) for row in request.message.resources]
@@ -93,6 +125,8 @@ class Configs:
             result.configs = self._broker_rows(int(row.resource_name))
         elif row.resource_type == GROUP:
             result.configs = self._group_rows(row.resource_name)
+        elif row.resource_type == CLIENT_METRICS:
+            result.configs = self._subscription_rows(row.resource_name)
         else:
             result.error_code, result.error_message = Errors.INVALID_REQUEST, "Unsupported resource type."
         keys = row.configuration_keys
@@ -131,6 +165,16 @@ class Configs:
             for name in GROUP_CONFIGS
         ]
 
+    def _subscription_rows(self, name: str) -> list[DescribeConfigsResourceResult]:
+        """Returns response rows with the settings of a subscription for metrics of clients."""
+        found = self._cluster.telemetry.subscriptions.get(name)
+        return [
+            DescribeConfigsResourceResult(
+                name=key, value=value, config_source=CLIENT_METRICS_CONFIG, documentation=None
+            )
+            for key, value in (found.settings() if found else {}).items()
+        ]
+
     def _alter(self, request: Request, _: float) -> IncrementalAlterConfigsResponse:
         rows = [self._alter_resource(request, row) for row in request.message.resources]
         return IncrementalAlterConfigsResponse(responses=rows)
@@ -150,6 +194,12 @@ class Configs:
             return response
         if row.resource_type == GROUP:
             self._alter_group(row, response, validate_only)
+        elif row.resource_type == CLIENT_METRICS:
+            changes = {each.name: None if each.config_operation == DELETE else each.value for each in row.configs}
+            try:
+                self._cluster.telemetry.configure(row.resource_name, changes, validate_only=validate_only)
+            except ValueError as error:
+                response.error_code, response.error_message = Errors.INVALID_CONFIG, str(error)
         elif row.resource_type != TOPIC:
             response.error_code, response.error_message = (
                 Errors.INVALID_REQUEST,

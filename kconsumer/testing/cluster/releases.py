@@ -14,6 +14,7 @@ from kconsumer.schema.acls import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
 from kconsumer.schema.dsl import Api, Versions
 from kconsumer.schema.group_deletion import OFFSET_DELETE
 from kconsumer.schema.produce import PRODUCE
+from kconsumer.schema.telemetry import LIST_CONFIG_RESOURCES
 from kconsumer.schema.topics import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -56,6 +57,7 @@ OTHER_APIS = (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
+    LIST_CONFIG_RESOURCES,
 )
 
 RELEASES = (
@@ -129,6 +131,7 @@ HISTORY: dict[str, str] = {
     "ConsumerGroupDescribe": "4.0:0-1",
     "GetTelemetrySubscriptions": "3.7:0",
     "PushTelemetry": "3.7:0",
+    "ListConfigResources": "3.7:0 4.1:0-1",
     "ShareGroupHeartbeat": "4.2:1",
     "ShareGroupDescribe": "4.2:1",
     "ShareFetch": "4.2:1-2",
@@ -155,7 +158,7 @@ NOT_MODELLED: dict[str, dict[int, str]] = {
         45: "AlterPartitionReassignments",
         46: "ListPartitionReassignments",
     },
-    "settings by the old request, and their resources": {33: "AlterConfigs", 74: "ListConfigResources"},
+    "settings by the old request": {33: "AlterConfigs"},
     "groups of Kafka Streams": {
         88: "StreamsGroupHeartbeat",
         89: "StreamsGroupDescribe",

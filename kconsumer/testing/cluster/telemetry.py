@@ -33,6 +33,7 @@ TELEMETRY_APIS = (GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY)
 ALL_METRICS = "*"
 DEFAULT_INTERVAL_MS = 300_000
 MIN_INTERVAL_MS, MAX_INTERVAL_MS = 100, 3_600_000
+METRICS, INTERVAL, MATCH, CLIENT_ID = "metrics", "interval.ms", "match", "client_id"
 CODECS = (4, 3, 1, 2)  # zstd, lz4, gzip, snappy: in the order in which brokers prefer them
 
 
@@ -42,6 +43,11 @@ class ClientMetrics(NamedTuple):
     metrics: tuple[str, ...]
     interval_ms: int
     client_id: re.Pattern[str] | None  # None: all clients
+
+    def settings(self) -> dict[str, str]:
+        """Returns the settings by Kafka's names."""
+        match = "" if self.client_id is None else f"{CLIENT_ID}={self.client_id.pattern}"
+        return {METRICS: ",".join(self.metrics), INTERVAL: str(self.interval_ms), MATCH: match}
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,18 @@ class _Instance:
         return True
 
 
+def subscription_of(settings: Mapping[str, str]) -> ClientMetrics:
+    """Returns the subscription with these settings. Raises ValueError if one is not valid."""
+    interval = settings[INTERVAL]
+    if not interval.isdigit() or not MIN_INTERVAL_MS <= int(interval) <= MAX_INTERVAL_MS:
+        raise ValueError(f"Invalid value {interval} for {INTERVAL}, not within {MIN_INTERVAL_MS} and {MAX_INTERVAL_MS}")
+    selector, _, pattern = settings[MATCH].partition("=")
+    if settings[MATCH] and selector != CLIENT_ID:
+        raise ValueError(f"Illegal client matching pattern: {settings[MATCH]}")
+    metrics = tuple(filter(None, settings[METRICS].split(",")))
+    return ClientMetrics(metrics, int(interval), re.compile(pattern) if pattern else None)
+
+
 class Telemetry:
     """The subscriptions of the cluster, and what clients have pushed."""
 
@@ -114,6 +132,26 @@ class Telemetry:
         else:
             self._subscriptions[name] = subscription
         self._version += 1
+
+    @property
+    def subscriptions(self) -> Mapping[str, ClientMetrics]:
+        """The subscriptions by name."""
+        return self._subscriptions
+
+    def configure(self, name: str, changes: Mapping[str, str | None], *, validate_only: bool) -> None:
+        """Change settings of a subscription; None restores a default. Raises ValueError for one that is not valid.
+
+        Of the patterns that select clients, the model knows only `client_id`.
+        """
+        defaults = ClientMetrics((), DEFAULT_INTERVAL_MS, None)
+        present = self._subscriptions.get(name, defaults).settings()
+        for key, value in changes.items():
+            if key not in present:
+                raise ValueError(f"Unknown client metrics configuration: {key}")
+            present[key] = defaults.settings()[key] if value is None else value
+        found = subscription_of(present)
+        if not validate_only:
+            self.subscribe(name, None if found == defaults else found)
 
     def handlers(self) -> Mapping[Api, Handler]:
         """Returns the handler of each API."""

@@ -16,6 +16,7 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_api_old_broker.py::test_group_health_is_as_java_says": JAVA,
     "test_broker_runner.py": "is about the runner of real brokers",
     "test_chaos.py": PROXY,
+    "test_cluster_administration.py::test_as_javas_tools_say": JAVA,
     "test_close_states.py::test_close[fenced-consumer]": ADMIN_REMOVAL,
     "test_close_states.py::test_close[fenced_and_not_aware_of_it-consumer]": ADMIN_REMOVAL,
     "test_cluster_scenarios.py": "compares the model with real brokers",

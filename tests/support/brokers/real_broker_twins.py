@@ -26,6 +26,7 @@ REAL_BROKER_TWINS: dict[str, str] = {
     "test_api_static_members.py::test_a_member_that_does_not_come_back_is_replaced": COORDINATOR,
     "test_api_static_members.py::test_commits_of_a_fenced_member": COORDINATOR,
     "test_api_subscriptions.py::test_new_partitions_have_a_reset_policy_of_their_own": REBALANCE,
+    "test_cluster_administration.py": "brokers check settings, and find offsets in their logs",
     "test_commit_topic_ids.py": TOPIC_IDS,
     "test_consumer_protocol.py::test_callback_longer_than_the_rebalance_timeout": COORDINATOR,
     "test_consumer_protocol.py::test_close_in_the_middle_of_a_reconciliation": REBALANCE,

@@ -14,6 +14,9 @@ TIMEOUT_S = 120
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
+CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 Row = dict[str, str]
 
@@ -28,9 +31,13 @@ def tool(main: str, bootstrap_servers: str, *arguments: str) -> list[str]:
 
 def ask(main: str, bootstrap_servers: str, *arguments: str) -> list[Row]:
     """Returns the tool's output, one dictionary per line of its table."""
+    return rows(print_of(main, bootstrap_servers, *arguments))
+
+
+def print_of(main: str, bootstrap_servers: str, *arguments: str) -> str:
+    """Returns the tool's output."""
     command = tool(main, bootstrap_servers, *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
-    return rows(done.stdout)
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S).stdout
 
 
 def rows(text: str) -> list[Row]:

@@ -104,6 +104,10 @@ class GroupConfigs:
         """Returns the value of a setting for a group as a number. See `text`."""
         return int(self.text(group_id, name))
 
+    def groups(self) -> list[str]:
+        """Returns the groups that have settings of their own."""
+        return [group for group, values in self._values.items() if values]
+
     def is_explicit(self, group_id: str, name: str) -> bool:
         """Returns whether a group has its own value for a setting."""
         return name in self._values.get(group_id, {})
