@@ -64,7 +64,7 @@ PUSH_TELEMETRY = api(
 )
 
 # --- ListConfigResources ------------------------------------------------------------------------------------
-# v0 lists the subscriptions for metrics of clients. v1 lists resources of any type (KIP-1142).
+# v0 lists the subscriptions for metrics of clients. v1 lists resources of any type.
 
 CLIENT_METRICS = 16  # the type of resource
 
