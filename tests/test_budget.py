@@ -17,7 +17,7 @@ GENERATED = {"docs/options.md", "docs/design/state-machines.md"}
 
 #: How many lines the sources that a pattern finds may have together.
 BUDGET = {
-    "kconsumer/*": 3_333,
+    "kconsumer/*": 3_350,
     "kconsumer/_client/**/*": 1_748,
     "kconsumer/_common/**/*": 715,
     "kconsumer/_internal/**/*": 1_287,
@@ -44,7 +44,7 @@ BUDGET = {
     "kconsumer/state/**/*": 1_777,
     "kconsumer/telemetry/**/*": 750,
     "kconsumer/testing/**/*": 17_355,
-    "kconsumer/**/*": 94_279,
+    "kconsumer/**/*": 94_640,
     "assignors/**/*": 1_700,
     "tests/README.md": 60,
     "tests/**/*.py": 117_790,
