@@ -21,7 +21,7 @@ BUDGET = {
     "kconsumer/_client/**/*": 1_748,
     "kconsumer/_common/**/*": 715,
     "kconsumer/_internal/**/*": 1_287,
-    "kconsumer/_core/**/*": 13_737,
+    "kconsumer/_core/**/*": 13_738,
     "kconsumer/aio/**/*": 3_022,
     "kconsumer/cli/**/*": 3_786,
     "kconsumer/config/**/*": 2_425,

@@ -41,6 +41,7 @@ cdef str OFFSET = intern("offset")
 
 cdef enum:
     SHOWN_BYTES = 64      # maximum number of bytes of a key or value in repr()
+    SHOWN_TEXT = 400      # maximum number of characters of an object, or of all headers
 
 
 @cython.freelist(512)
@@ -160,7 +161,7 @@ cdef class ConsumerRecord:
         return (
             f"ConsumerRecord(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
             f"timestamp={self.timestamp}, timestamp_type={self.timestamp_type.name}, key={shown(self.key)}, "
-            f"value={shown(self.value)}, headers={self.headers!r}, leader_epoch={self.leader_epoch})"
+            f"value={shown(self.value)}, headers={shown(self.headers)}, leader_epoch={self.leader_epoch})"
         )
 
 
@@ -267,7 +268,8 @@ cdef object size_of(data, given):
 
 
 cdef str shown(data):
-    """Returns the repr of a key or value, shortened for long bytes."""
+    """Returns the repr of a key, a value or headers, shortened if it is long."""
     if isinstance(data, bytes) and len(data) > SHOWN_BYTES:
         return f"{data[:SHOWN_BYTES]!r}… ({len(data)} bytes)"
-    return repr(data)
+    text = repr(data)
+    return text if len(text) <= SHOWN_TEXT else f"{text[:SHOWN_TEXT]}… ({len(text)} characters)"

@@ -156,6 +156,9 @@ def test_repr_shows_everything_but_long_values() -> None:
     text = repr(made(value=b"v" * 10_000))
     assert "(10000 bytes)" in text
     assert len(text) < 400
+    text = repr(made(key="k" * 10_000, value=list(range(10_000)), headers=[("h", b"x")] * 1_000))
+    assert "characters)" in text
+    assert len(text) < 1_500
 
 
 @pytest.mark.parametrize(
