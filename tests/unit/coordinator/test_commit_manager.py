@@ -305,3 +305,31 @@ def test_auto_commit_gives_up_on_a_deleted_topic() -> None:
     group.now += 1000
     group.commits.maybe_auto_commit(group.now)
     assert [] == sent(group)
+
+
+def test_async_commits_in_flight_are_limited() -> None:
+    """Only a few of many asynchronous commits are in flight at a time. After a response all waiting ones are sent as
+    one request with the last offset of each partition, and they complete in order.
+    """
+    group = member()
+    done: list[int] = []
+    for n in range(MAX_IN_FLIGHT + 7):
+        promise = group.commits.commit({TopicPartition(T0.topic, n % 2): OffsetAndMetadata(n)})
+        promise.add_done_callback(lambda kept, n=n: done.append(n if kept.error is None else -1))
+    requests = sent(group)
+    assert [*range(MAX_IN_FLIGHT)] == committed_by(requests)
+    assert [] == sent(group)
+    group.respond(requests[0], committed(requests[0]))
+    (last,) = sent(group)
+    assert {0: 16, 1: 15} == {
+        partition.partition_index: partition.committed_offset
+        for topic in last.message.topics
+        for partition in topic.partitions
+    }
+    promise = group.commits.commit({T0: OffsetAndMetadata(99)})
+    assert [] == sent(group), "a commit is not added to a request in flight"
+    for request in [*requests[1:], last]:
+        group.respond(request, committed(request))
+    assert [*range(MAX_IN_FLIGHT + 7)] == done
+    assert [99] == committed_by(sent(group))
+    assert not promise.done

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kconsumer._internal.managers import UnsentRequest
@@ -384,3 +386,15 @@ def test_topics_no_longer_subscribed_stop_at_once() -> None:
     group.subscription.subscribe(["t"])
     group.poll()
     assert (True, False) == tuple(group.assignment.is_fetchable(TopicPartition(x, 0)) for x in ("t", "u"))
+
+
+def test_a_client_pattern_is_matched_before_joining() -> None:
+    """The first heartbeat contains the topics that match, so it waits for the metadata of all topics."""
+    group = ConsumerGroupHarness(subscribe=False)
+    group.subscription.subscribe_pattern(re.compile("t.*"))
+    assert [] == group.poll()
+    (request,) = group.metadata.poll(group.now).requests
+    assert request.message.topics is None
+    group.reply(request, MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)]))
+    group.subscription.subscribe_matched(["t1"])
+    assert ["t1"] == group.beat().message.subscribed_topic_names

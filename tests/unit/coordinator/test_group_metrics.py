@@ -8,6 +8,7 @@ import pytest
 
 from kconsumer.coordinator.metrics import GROUP, GroupMetrics
 from kconsumer.metrics.registry import Metrics
+from kconsumer.schema.classic_group import JoinGroupResponse
 from support.harnesses.group_harness import GroupHarness, tps
 
 
@@ -49,3 +50,11 @@ def test_callbacks_and_assignment() -> None:
     assert 1.0 == got["partition-lost-latency-max"]
     assert isnan(got["partition-revoked-latency-avg"])
     assert 3.0 == got["assigned-partitions"]
+
+
+def test_a_response_with_a_member_id_is_no_failure() -> None:
+    """A first response that only contains a member id (KIP-394) is not counted."""
+    group = GroupHarness()
+    group.respond(group.until("JoinGroup"), JoinGroupResponse(error_code=79, member_id="me"), took_ms=10)
+    group.respond(group.until("JoinGroup"), group.joined(leader=False), took_ms=10)
+    assert (0, 1) == (metric(group, "failed-rebalance-total"), metric(group, "join-total"))
