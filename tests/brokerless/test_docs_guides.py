@@ -105,6 +105,7 @@ def test_the_program_prints_what_the_page_shows(
         assert re.fullmatch(re.escape(shown).replace(re.escape("...\n"), "(?:.*\n)*?"), printed), printed
 
 
+@pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")  # the program ends at an exception
 def test_nothing_is_written_twice(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
