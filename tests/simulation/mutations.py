@@ -42,7 +42,7 @@ MUTATIONS = (
         "metadata-change-unnoticed",
         "The leader does not rebalance the group when a topic gets partitions.",
         CLASSIC,
-        "ClassicMembership._rejoin_not_needed",
+        "ClassicMembership._is_settled",
         "if self._leader.outdated(self._cluster):",
         "if self._leader is None:",
     ),
