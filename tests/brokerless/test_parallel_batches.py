@@ -102,6 +102,7 @@ def test_a_batch_that_takes_too_long(source: Consumer, tmp_path: Path, executor:
         on_failure=lambda record, error: dead.append(type(error)),
     )
     summary = run_until_finished(processor, RECORDS)
+    (tmp_path / "marker").unlink()  # ends the thread that was replaced
     if executor == "processes":
         assert (RECORDS, 0) == (summary.processed, summary.failed)
     else:

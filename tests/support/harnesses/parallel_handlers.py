@@ -99,7 +99,8 @@ async def insert_async(path: Path, records: list[ConsumerRecord], attempts: list
 
 
 def hang(marker: Path, records: list[ConsumerRecord]) -> None:
-    """Take longer than allowed for one record, the first time that it is processed."""
+    """Take longer than allowed for one record, the first time that it is processed: until the marker is removed."""
     if b"7" in {record.value for record in records} and not marker.exists():
         marker.touch()
-        time.sleep(600)
+        while marker.exists():
+            time.sleep(0.05)

@@ -1,0 +1,31 @@
+"""A pytest plugin that hides what only Linux has, so that its tests run as on other systems (`tox -e portable`).
+
+There is no `epoll`, so kconsumer and asyncio wait with `select`. `SO_RCVLOWAT` is not set, as on a system that does not
+report a socket whose buffer is full. The plugin is loaded before kconsumer is imported.
+"""
+
+from __future__ import annotations
+
+import select
+import selectors
+
+import pytest
+
+for name in [each for each in dir(select) if each.lower().startswith("epoll")]:
+    delattr(select, name)
+del selectors.EpollSelector
+selectors.DefaultSelector = selectors.SelectSelector  # type: ignore[assignment,misc]
+
+
+def pytest_configure() -> None:
+    """Let no transport set SO_RCVLOWAT."""
+    from kconsumer.net.transport import TcpTransport
+
+    TcpTransport.set_low_water = lambda self, count: None  # type: ignore[method-assign]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the test of what SO_RCVLOWAT saves."""
+    for item in items:
+        if "test_a_response_in_many_parts_is_read_few_times" in item.nodeid:
+            item.add_marker(pytest.mark.skip(reason="without SO_RCVLOWAT, each part is read"))
