@@ -43,6 +43,17 @@ class Facts(NamedTuple):
     lost_thread: bool  # the thread that sends heartbeats has ended
 
 
+def check_limits(max_lag: int | None, max_lag_seconds: float | None) -> None:
+    """Raise TypeError or ValueError for a limit that is not a number, or below 0."""
+    if max_lag is not None and not hasattr(max_lag, "__index__"):
+        raise TypeError(f"max_lag must be an int, not {max_lag!r}")
+    if max_lag_seconds is not None and not isinstance(max_lag_seconds, int | float):
+        raise TypeError(f"max_lag_seconds must be a number of seconds, not {max_lag_seconds!r}")
+    for name, limit in (("max_lag", max_lag), ("max_lag_seconds", max_lag_seconds)):
+        if limit is not None and not limit >= 0:
+            raise ValueError(f"{name} must be at least 0, not {limit}")
+
+
 def verdict(facts: Facts, max_lag: int | None, max_lag_seconds: float | None) -> Health:
     """Returns the health that these facts show, if no partition may have a lag above the limits (records, s)."""
     fatal = [reason for rule in FATAL_RULES for reason in rule(facts)]
@@ -130,6 +141,7 @@ def serve(
     """
     from kconsumer._internal.health_probes import HealthServer  # imported when used
 
+    check_limits(max_lag, max_lag_seconds)
     return HealthServer(consumer, port, host, max_lag, max_lag_seconds)
 
 
@@ -149,4 +161,5 @@ def write(
     """
     from kconsumer._internal.health_probes import HealthFile  # imported when used
 
+    check_limits(max_lag, max_lag_seconds)
     return HealthFile(consumer, path, every_s, max_lag, max_lag_seconds)

@@ -125,8 +125,9 @@ class ClientBase(ABC):
         of an event loop.
         """
         from kconsumer._internal.status import Health  # imported when used
-        from kconsumer.health import verdict
+        from kconsumer.health import check_limits, verdict
 
+        check_limits(max_lag, max_lag_seconds)
         try:
             return verdict(self._health_facts(), max_lag, max_lag_seconds)
         except (StateError, ForkedConsumerError) as error:  # it is closed, is being closed, or was interrupted

@@ -27,6 +27,8 @@ WRONG: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "timeout": (NO_NUMBERS, (-1, float("nan"))),
     "timeout_ms": ((1, "1"), ()),
     "max_records": (NO_INTEGERS, (0, -1)),
+    "max_lag": (NO_INTEGERS, (-1,)),
+    "max_lag_seconds": (NO_NUMBERS, (-1, float("nan"))),
     "max_rows": (NO_INTEGERS, (0, -1)),
     "max_bytes": (NO_INTEGERS, (0, -1)),
     "columns": ((5, "value"), (["x"], [], [5])),
