@@ -20,6 +20,8 @@ ALL_METRICS = "*"
 EXCLUDED_LABELS = frozenset({"client-id"})  # the broker knows it from the request
 #: In Java the values of these metrics are texts, which are not pushed.
 TEXTS = frozenset({("app-info", "version"), ("app-info", "commit-id")})
+#: Java has no such metrics.
+OWN = frozenset({"records-lag-seconds", "records-lag-seconds-max", "records-filtered-rate", "records-filtered-total"})
 #: In Java the values of these metrics are integers.
 INTEGERS = frozenset({("app-info", "start-time-ms"), ("consumer-fetch-manager-metrics", "preferred-read-replica")})
 #: In Java the values of these metrics are gauges, although they are sums.
@@ -126,7 +128,7 @@ def _attributes(name: MetricName) -> list[tuple[str, str]]:
 @lru_cache(1024)
 def telemetry_name(group: str, name: str) -> str | None:
     """Returns the name in telemetry (Java `TelemetryMetricNamingConvention`), or None if the metric is not pushed."""
-    if (group, name) in TEXTS:
+    if (group, name) in TEXTS or name in OWN:
         return None
     clean_group = group.lower().replace("-", ".").replace(".metrics", "")
     return f"{PREFIX}{clean_group}.{name.lower().replace('-', '.')}"

@@ -85,6 +85,7 @@ def test_varint() -> None:
         ("kafka-metrics-count", "count", "org.apache.kafka.kafka.count.count"),
         ("app-info", "start-time-ms", "org.apache.kafka.app.info.start.time.ms"),
         ("app-info", "version", None),
+        ("consumer-fetch-manager-metrics", "records-filtered-total", None),
     ],
 )
 def test_names(group: str, name: str, expected: str | None) -> None:
