@@ -151,11 +151,9 @@ spark: setup $(STAMPS)/spark-jars $(STAMPS)/postgres  ## tests in a real Spark s
 
 # These compute, and their results do not depend on the time they take.
 COMPUTING := simulate sanitized
-# These wait for processes of brokers for more than half of their time.
-WITH_BROKERS := integration spark
 
 test: setup  ## what every change must pass, from a fresh clone; prints how long each part took (tox.ini has more)
-	@$(BIN)/python tools/run_parts.py lint types unit threads integration-fake slower --waiting $(WITH_BROKERS) \
+	@$(BIN)/python tools/run_parts.py lint types unit threads integration-fake slower integration spark \
 	    --background $(COMPUTING)
 
 bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for a smoke run)

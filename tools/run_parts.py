@@ -2,12 +2,10 @@
 versions of Python and of the packages of pyproject.toml that are installed.
 
     run_parts.py lint unit                            one after the other
-    run_parts.py unit --waiting spark                 spark at the same time, with a somewhat lower priority
     run_parts.py integration --background simulate    simulate at the same time, with the processor time that is left
 
-Goals of `--waiting` and of `--background` also run one after the other, each at the same time as the others, and what
-they print appears when they end. The former mostly wait for brokers. The latter compute, and no clock can make them
-fail.
+Goals of `--background` also run one after the other, with low priority. They are meant for tests that compute, and that
+no clock can make fail, while the others wait for brokers and timeouts. What they print appears when they end.
 """
 
 from __future__ import annotations
@@ -24,12 +22,11 @@ import textwrap
 import time
 import tomllib
 from collections.abc import Sequence
-from contextlib import ExitStack
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import IO, Self
 
-WAITING_PRIORITY, LOW_PRIORITY = 5, 10  # nice
+LOW_PRIORITY = 10  # nice
 STOP_TIMEOUT_S = 10
 INTERRUPTED = 130  # the exit status, as of a shell
 INTERVAL_S = 0.05
@@ -144,17 +141,14 @@ def minutes(seconds: float) -> str:
     return f"{round(seconds) // 60}:{round(seconds) % 60:02}"
 
 
-def run(goals: Sequence[str], waiting: Sequence[str], background: Sequence[str], signals: Sequence[int]) -> int:
+def run(goals: Sequence[str], background: Sequence[str], signals: Sequence[int]) -> int:
     """Run all goals and print a line for each, until `signals` is no longer empty.
 
     Returns 1 if a goal failed, and INTERRUPTED after a signal.
     """
     began = time.monotonic()
-    with ExitStack() as stack:
-        lanes = [stack.enter_context(Lane(goals))]
-        for others, priority in ((waiting, WAITING_PRIORITY), (background, LOW_PRIORITY)):
-            output = stack.enter_context(tempfile.TemporaryFile())
-            lanes.append(stack.enter_context(Lane(others, priority, output)))
+    with tempfile.TemporaryFile() as output, Lane(goals) as front, Lane(background, LOW_PRIORITY, output) as back:
+        lanes = (front, back)
         while not all(lane.done for lane in lanes) and not any(lane.failed for lane in lanes):
             if signals:
                 return INTERRUPTED
@@ -162,7 +156,7 @@ def run(goals: Sequence[str], waiting: Sequence[str], background: Sequence[str],
                 lane.step()
             time.sleep(INTERVAL_S)
     print()
-    for lane, remark in zip(lanes, ("", "  meanwhile", "  in the background"), strict=True):
+    for lane, remark in zip(lanes, ("", "  in the background"), strict=True):
         for goal, seconds in lane.timings:
             print(f"{goal:20}{minutes(seconds):>6}{remark}")
     print(f"{'from begin to end':20}{minutes(time.monotonic() - began):>6}")
@@ -176,7 +170,6 @@ def main() -> int:
     """Read the command line and run the goals."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("goals", nargs="+", metavar="GOAL")
-    parser.add_argument("--waiting", nargs="+", default=[], metavar="GOAL")
     parser.add_argument("--background", nargs="+", default=[], metavar="GOAL")
     options = parser.parse_args()
     print(versions(), flush=True)
@@ -186,7 +179,7 @@ def main() -> int:
     signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: signals.append(number))
-    return run(options.goals, options.waiting, options.background, signals)
+    return run(options.goals, options.background, signals)
 
 
 if __name__ == "__main__":
