@@ -79,7 +79,7 @@ def poll_and_pause(member: MemberProcess, consumer: Consumer) -> None:
 def poll_and_resubscribe(member: MemberProcess, consumer: Consumer) -> None:
     """Poll once; now and then unsubscribe, and subscribe again."""
     member.poll_once(consumer)
-    if member.chance(0.03):
+    if member.chance(0.03) and not member.catching_up:
         member.finish_batch()
         member.call("unsubscribe", CALL_TIMEOUT_S, lambda: consumer.unsubscribe() or True)
         member.journal.end(member.name)
