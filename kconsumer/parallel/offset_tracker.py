@@ -72,10 +72,11 @@ class OffsetTracker:
             chosen = [index for index, offset in enumerate(offsets) if not self._is_restored(offset)]
             records = [records[index] for index in chosen]
             self.unfinished.update((offsets[index], numbers[index]) for index in chosen)
-            self._restored = [(start, end) for start, end in self._restored if end > next_offset]
         else:
             self.unfinished.update(zip(offsets, numbers, strict=True))
         self.end = next_offset
+        if self._restored:  # also when an aborted transaction or compaction has left no records
+            self._restored = [(start, end) for start, end in self._restored if end > next_offset]
         if self._epochs and self._epochs[-1][1] == epoch:
             self._epochs.pop()
         self._epochs.append((next_offset, epoch))

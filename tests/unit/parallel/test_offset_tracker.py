@@ -68,6 +68,16 @@ def test_the_position_moves_over_control_records() -> None:
     assert OffsetAndMetadata(11, "", 2) == tracker.to_commit()
 
 
+def test_the_position_moves_over_restored_records() -> None:
+    """What an earlier run has finished is no longer in the metadata when the position has passed it without records."""
+    tracker = OffsetTracker(TP, restored=[(12, 14)])
+    assert [10] == take(tracker, [10])
+    assert OffsetAndMetadata(10, encode(10, [(12, 14)])[0], 0) == tracker.to_commit()
+    assert [] == take(tracker, [], next_offset=20)
+    tracker.finish(10)
+    assert OffsetAndMetadata(20, "", 0) == tracker.to_commit()
+
+
 def test_the_leader_epoch_is_that_of_the_records() -> None:
     """The committed leader epoch is that of the poll that returned the record before the committed offset."""
     tracker = OffsetTracker(TP)
