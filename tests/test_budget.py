@@ -44,7 +44,7 @@ BUDGET = {
     "kconsumer/state/**/*": 1_777,
     "kconsumer/telemetry/**/*": 710,
     "kconsumer/testing/**/*": 17_355,
-    "kconsumer/**/*": 94_640,
+    "kconsumer/**/*": 94_647,
     "assignors/**/*": 1_700,
     "tests/README.md": 60,
     "tests/**/*.py": 116_240,
@@ -56,7 +56,7 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 60,
     "benchmarks/README.md": 140,
-    "docs/**/*.md": 10_082,
+    "docs/**/*.md": 10_083,
     "docs/design/*.md": 1_286,
 }
 

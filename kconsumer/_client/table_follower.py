@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from functools import partial
+from operator import methodcaller
 from types import TracebackType
 from typing import Any, Generic, TypeAlias
 
@@ -132,7 +134,7 @@ class TableFollower(Generic[K, V]):
         for tp in sorted(partitions):
             self.contents.restart(tp.partition)
             self._loading[tp] = Loading()
-            yield lambda consumer, tp=tp: consumer.seek_to_beginning(tp)  # type: ignore[misc]  # of a default
+            yield methodcaller("seek_to_beginning", tp)
 
     def _look_up_ends(self) -> Steps:
         unknown = [tp for tp, loading in self._loading.items() if loading.end is None]
@@ -177,7 +179,7 @@ class TableFollower(Generic[K, V]):
         for key, value in changes if callbacks else ():
             for callback in callbacks:
                 try:
-                    yield lambda _, of=callback, key=key, value=value: of(key, value)  # type: ignore[misc]
+                    yield partial(_call_back, callback, key, value)
                 except Exception:
                     log.exception("a callback of the table of topic %s failed for the key %r", self._topic, key)
 
@@ -212,6 +214,11 @@ class TableFollower(Generic[K, V]):
         yield lambda consumer: consumer.assign(positions)
         for tp, position in positions.items():
             if position is None:
-                yield lambda consumer, tp=tp: consumer.seek_to_beginning(tp)  # type: ignore[misc]
+                yield methodcaller("seek_to_beginning", tp)
             else:
-                yield lambda consumer, tp=tp, position=position: consumer.seek(tp, position)  # type: ignore[misc]
+                yield methodcaller("seek", tp, position)
+
+
+def _call_back(callback: Callable[[Any, Any], Any], key: object, value: object, _consumer: object) -> object:
+    """Returns the result of a callback for the change of one key."""
+    return callback(key, value)
