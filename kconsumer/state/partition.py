@@ -303,7 +303,7 @@ class PartitionState(PartitionPosition[FetchPosition]):
 
     @property
     def has_valid_position(self) -> bool:
-        """True if the position needs neither a reset nor a validation. Only then is it used to fetch and commit."""
+        """True if the position needs neither a reset nor a validation. Only then is it used to fetch."""
         return self.fetch_state is FETCHING
 
     @property

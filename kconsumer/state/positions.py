@@ -61,7 +61,7 @@ class Positions:
             state.seek_unvalidated(position)
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the valid positions as offsets to commit, or the stored offsets if `auto_store` is False.
+        """Returns the positions as offsets to commit, or the stored offsets if `auto_store` is False.
 
         If the running `poll` has moved a position, but has not returned the records yet, the result contains the
         position that the partition had before.
@@ -76,11 +76,14 @@ class Positions:
         return consumed
 
     def consumed(self, tp: TopicPartition, state: PartitionState) -> FetchPosition | None:
-        """Returns the valid position of a partition, or None if it has none.
+        """Returns the position of a partition as it may be committed, or None if it has none.
 
-        If the running `poll` has moved it, but has not returned the records yet, returns the position before it.
+        If the running `poll` has moved it, but has not returned the records yet, returns the position before it. A
+        position that awaits validation counts, too, unlike in Java (`allConsumed`): the records before it were
+        consumed, and a commit without it would let the next member read them again. A commit contains the epoch of the
+        position, so that member finds out if the log was truncated.
         """
-        if not state.has_valid_position or state.position is None:
+        if state.position is None:
             return None
         return self.delivery.consumed(tp, state.position)
 

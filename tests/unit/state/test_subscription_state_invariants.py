@@ -64,7 +64,7 @@ def check(state: ConsumerState) -> None:
     ]
     assert (len(valid) == len(states)) == state.positions.has_all_positions()
     assert free == state.assignment.fetchable()
-    assert set(valid) == set(state.positions.all_consumed())
+    assert {tp for tp, s in states.items() if s.position is not None} == set(state.positions.all_consumed())
     for s in states.values():
         assert (s.fetch_state in HAS_POSITION) == (s.position is not None)
         if s.fetch_state is FetchState.AWAIT_VALIDATION:
