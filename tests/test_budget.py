@@ -41,10 +41,10 @@ BUDGET = {
     "kconsumer/schema/**/*": 2_971,
     "kconsumer/share/**/*": 3_789,
     "kconsumer/spark/**/*": 6_660,
-    "kconsumer/state/**/*": 1_777,
+    "kconsumer/state/**/*": 1_780,
     "kconsumer/telemetry/**/*": 710,
     "kconsumer/testing/**/*": 17_355,
-    "kconsumer/**/*": 94_647,
+    "kconsumer/**/*": 94_650,
     "assignors/**/*": 1_700,
     "tests/README.md": 60,
     "tests/**/*.py": 116_240,
@@ -56,7 +56,7 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 60,
     "benchmarks/README.md": 140,
-    "docs/**/*.md": 10_083,
+    "docs/**/*.md": 10_084,
     "docs/design/*.md": 1_286,
 }
 
