@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kconsumer.schema.admin import ConsumerGroupDescribeAssignment
 from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, F, Message, api, array
 from kconsumer.schema.metadata import NO_AUTHORIZED_OPERATIONS
 
@@ -64,16 +65,6 @@ class ShareGroupDescribeRequest(Message):
     include_authorized_operations: bool = F(BOOL)
 
 
-class ShareGroupDescribeTopicPartitions(Message):
-    topic_id: bytes = F(UUID)
-    topic_name: str = F(STRING)
-    partitions: list[int] = F(array(INT32))
-
-
-class ShareGroupDescribeAssignment(Message):
-    topic_partitions: list[ShareGroupDescribeTopicPartitions] = F(array(ShareGroupDescribeTopicPartitions))
-
-
 class ShareGroupDescribeMember(Message):
     member_id: str = F(STRING)
     rack_id: str | None = F(STRING, null="0+", default=None)
@@ -81,7 +72,7 @@ class ShareGroupDescribeMember(Message):
     client_id: str = F(STRING)
     client_host: str = F(STRING)
     subscribed_topic_names: list[str] = F(array(STRING))
-    assignment: ShareGroupDescribeAssignment = F(ShareGroupDescribeAssignment)
+    assignment: ConsumerGroupDescribeAssignment = F(ConsumerGroupDescribeAssignment)
 
 
 class ShareGroupDescribeGroup(Message):

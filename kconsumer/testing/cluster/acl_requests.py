@@ -6,12 +6,10 @@ and `FakeCluster.allow` was not called.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import Api
 from kconsumer.schema.acls import (
     CREATE_ACLS,
     DELETE_ACLS,
@@ -39,7 +37,7 @@ from kconsumer.testing.cluster.acls import (
     Acl,
 )
 from kconsumer.testing.cluster.error_responses import error_response
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.cluster import Cluster
@@ -54,10 +52,6 @@ class AclRequests:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {DESCRIBE_ACLS: self._describe, CREATE_ACLS: self._create, DELETE_ACLS: self._delete}
 
     def _refused(self, request: Request, operation: str) -> Message | None:
         """Returns the error response to a request if there is no authorizer, or if the client may not send it."""
@@ -74,6 +68,7 @@ class AclRequests:
         message: Message = response
         return message
 
+    @handles(DESCRIBE_ACLS)
     def _describe(self, request: Request, _: float) -> Message:
         refused = self._refused(request, "DESCRIBE")
         if refused is not None:
@@ -90,6 +85,7 @@ class AclRequests:
         ]
         return DescribeAclsResponse(resources=resources)
 
+    @handles(CREATE_ACLS)
     def _create(self, request: Request, _: float) -> Message:
         refused = self._refused(request, "ALTER")
         if refused is not None:
@@ -106,6 +102,7 @@ class AclRequests:
                 results.append(AclCreationResult(error_code=Errors.INVALID_REQUEST, error_message="Invalid ACL."))
         return CreateAclsResponse(results=results)
 
+    @handles(DELETE_ACLS)
     def _delete(self, request: Request, _: float) -> Message:
         refused = self._refused(request, "ALTER")
         if refused is not None:

@@ -11,6 +11,7 @@ and those of AddPartitionsToTxn in `transaction_requests.py`, because one refuse
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kconsumer._common.error_codes import Errors
@@ -240,11 +241,7 @@ class Authorizer:
 def _with_rows(request: Request, field: str, rows: list[Any]) -> Request:
     """Returns a copy of a request in which the field `field` contains `rows`."""
     values = {known.name: getattr(request.message, known.name) for known in request.message.FIELDS}
-    message = request.api.request(**{**values, field: rows})
-    connection = request.connection
-    return Request(
-        request.api, request.version, request.correlation_id, request.client_id, message, connection, request.size
-    )
+    return replace(request, message=request.api.request(**{**values, field: rows}))
 
 
 def _merged(response: Response, errors: Any, field: str, now: float) -> Response:

@@ -32,12 +32,14 @@ from kconsumer.testing.cluster.metadata import MetadataHandlers
 from kconsumer.testing.cluster.produce import ProduceHandler
 from kconsumer.testing.cluster.quotas import Quotas
 from kconsumer.testing.cluster.replication import Replication
-from kconsumer.testing.cluster.requests import Handler, Request, Response
+from kconsumer.testing.cluster.requests import Handler, Request, Response, handlers_of
 from kconsumer.testing.cluster.retention import Retention
 from kconsumer.testing.cluster.sasl import Sasl, SaslSettings
 from kconsumer.testing.cluster.settings import Settings
+from kconsumer.testing.cluster.share.fetch import ShareFetchHandler
+from kconsumer.testing.cluster.share.partitions import SharePartitions
+from kconsumer.testing.cluster.share.requests import ShareRequests
 from kconsumer.testing.cluster.share.sessions import ShareSessionCache
-from kconsumer.testing.cluster.share.shares import Shares
 from kconsumer.testing.cluster.telemetry import TELEMETRY_APIS, Telemetry
 from kconsumer.testing.cluster.timers import Timers
 from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition, Topic
@@ -111,28 +113,28 @@ class Cluster:
         self.produce = ProduceHandler(self)
         self.quotas = Quotas()
         self.sasl = Sasl(self, sasl)
-        self.shares = Shares(self)
+        self.shares = SharePartitions(self)
+        self.share_requests = ShareRequests(self, self.shares)
         self.telemetry = Telemetry(self)
         self.topic_admin = TopicAdmin(self)
         self.transaction_requests = TransactionRequests(self)
         self.transactions = Transactions(self)
-        self._handlers: dict[Api, Handler] = {}
-        for component in (
+        self._handlers: dict[Api, Handler] = handlers_of(
             AclRequests(self),
+            ShareFetchHandler(self, self.share_requests, self.shares),
             TransactionQueries(self),
             self.configs,
             self.fetch,
-            self.groups,
+            *self.groups.components,
             self.list_offsets,
             self.metadata,
             self.produce,
             self.sasl,
-            self.shares,
+            self.share_requests,
             self.telemetry,
             self.topic_admin,
             self.transaction_requests,
-        ):
-            self._handlers.update(component.handlers())
+        )
 
     def _session_cache(self) -> FetchSessionCache:
         slots = self.settings.max_incremental_fetch_session_cache_slots
@@ -291,7 +293,7 @@ class Cluster:
         for partition in topic.partitions:
             partition.log.notify()
         self.groups.on_topic_deleted(name)
-        self.shares.on_topic_deleted(topic.id)
+        self.shares.store.on_topic_deleted(topic.id)
 
     # --- brokers ---
 

@@ -5,12 +5,10 @@ Settings of brokers do not change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import Api
 from kconsumer.schema.telemetry import (
     CLIENT_METRICS,
     LIST_CONFIG_RESOURCES,
@@ -34,7 +32,7 @@ from kconsumer.testing.cluster.authorizer import ERRORS
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.group_configs import GROUP_CONFIGS, GroupConfigs
 from kconsumer.testing.cluster.metadata import legal_name
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 from kconsumer.testing.cluster.topic import Topic
 from kconsumer.testing.cluster.topic_configs import LIST, TYPES, config_error, type_of
@@ -68,14 +66,7 @@ class Configs:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {
-            DESCRIBE_CONFIGS: self._describe,
-            INCREMENTAL_ALTER_CONFIGS: self._alter,
-            LIST_CONFIG_RESOURCES: self._list,
-        }
-
+    @handles(LIST_CONFIG_RESOURCES)
     def _list(self, request: Request, _: float) -> ListConfigResourcesResponse:
         error = self._refusal(request, "DESCRIBE_CONFIGS", BROKER, "")
         types = request.message.resource_types if request.version else [CLIENT_METRICS]
@@ -94,6 +85,7 @@ class Configs:
         ]
         return ListConfigResourcesResponse(config_resources=rows)
 
+    @handles(DESCRIBE_CONFIGS)
     def _describe(self, request: Request, _: float) -> DescribeConfigsResponse:
         rows = [self._describe_resource(request, row) for row in request.message.resources]
         return DescribeConfigsResponse(results=rows)
@@ -175,6 +167,7 @@ class Configs:
             for key, value in (found.settings() if found else {}).items()
         ]
 
+    @handles(INCREMENTAL_ALTER_CONFIGS)
     def _alter(self, request: Request, _: float) -> IncrementalAlterConfigsResponse:
         rows = [self._alter_resource(request, row) for row in request.message.resources]
         return IncrementalAlterConfigsResponse(responses=rows)

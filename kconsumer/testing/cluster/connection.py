@@ -93,7 +93,7 @@ class Connection:
         self._link.close()
         self.broker.connections.pop(self, None)
         self._cluster.writable[self] = None  # so that the driver closes its socket
-        self._cluster.shares.on_disconnect(self)
+        self._cluster.share_requests.on_disconnect(self)
 
     # --- requests ---
 

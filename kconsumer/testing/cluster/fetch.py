@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import FETCH, ZERO_UUID, Api
+from kconsumer.schema import FETCH, ZERO_UUID
 from kconsumer.schema.fetch import (
     FetchableTopicResponse,
     FetchPartitionData,
@@ -18,11 +17,11 @@ from kconsumer.schema.fetch import (
     LeaderIdAndEpoch,
     NodeEndpoint,
 )
-from kconsumer.testing.cluster.delayed_fetch import DelayedFetch
+from kconsumer.testing.cluster.delayed import Delayed
 from kconsumer.testing.cluster.fetch_reads import PartitionReader, failed
 from kconsumer.testing.cluster.fetch_sessions import TOPIC_IDS, FetchContext, FetchRow, Results
 from kconsumer.testing.cluster.releases import is_at_least
-from kconsumer.testing.cluster.requests import Handler, Pending, Request
+from kconsumer.testing.cluster.requests import Pending, Request, handles
 from kconsumer.testing.cluster.topic import NO_LEADER
 
 if TYPE_CHECKING:
@@ -39,10 +38,7 @@ class FetchHandlers:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of the API."""
-        return {FETCH: self._fetch}
-
+    @handles(FETCH)
     def _fetch(self, request: Request, now: float) -> FetchResponse | Pending:
         message: FetchRequest = request.message
         context = request.broker.fetch_sessions.open(message, request.version, self._name_of, now)
@@ -59,12 +55,17 @@ class FetchHandlers:
         results = reader.read_all(rows)
         if not rows or message.max_wait_ms <= 0 or _complete(results, reader.min_bytes):
             return self._respond(request, context, rows, results, errors, now)
+        partitions = [(row, reader.find(row)) for row in rows]
+        if reader.can_complete(partitions):
+            return self._respond(request, context, rows, reader.read_all(rows), errors, now)
         pending = Pending(request)
 
         def complete(at: float) -> None:
             pending.complete(self._respond(request, context, rows, reader.read_all(rows), errors, at), at)
 
-        DelayedFetch(self._cluster, pending, reader, rows, complete).start(now, message.max_wait_ms)
+        logs = [partition.log for _, partition in partitions]
+        waiting = Delayed(self._cluster, pending, logs, lambda: reader.can_complete(partitions), complete)
+        waiting.start(now, message.max_wait_ms)
         return pending
 
     def failed_response(self, request: Request, error: int, now: float) -> FetchResponse:

@@ -130,6 +130,44 @@ class PartitionReader:
             return FetchEpochEndOffset(epoch=found[0], end_offset=found[1])
         return None
 
+    def can_complete(self, partitions: list[tuple[FetchRow, Partition]]) -> bool:
+        """Returns whether a request for these partitions is completed before its timeout.
+
+        This is so if `min_bytes` can be read, or if a partition has an error. As in Kafka, some changes also complete
+        the request, because waiting is useless then: another leader or leader epoch, a deleted topic, a truncated log,
+        or a new segment.
+        """
+        total = 0
+        for row, partition in partitions:
+            try:
+                available = self._available(row, partition)
+            except PartitionError:
+                return True
+            if available is None:
+                return True
+            total += available
+        return total >= self.min_bytes
+
+    def _available(self, row: FetchRow, partition: Partition) -> int | None:
+        """Returns how many bytes can be read from a partition, or None if waiting for this partition is useless.
+
+        Raises PartitionError if the partition cannot be read.
+        """
+        log, offset = partition.log, row.asked.fetch_offset
+        if self.find(row) is not partition:
+            return None
+        self.check_replica(partition, row)
+        end = self.end_offset(partition)
+        available = 0
+        if offset > end:
+            return None
+        if offset < end:
+            (segment, start), (last_segment, stop) = log.position(offset), log.position(end)
+            if segment != last_segment:
+                return None
+            available = min(stop - start, row.asked.partition_max_bytes)
+        return None if self.diverging_epoch(partition, row) is not None else available
+
     def _offsets(self, partition: Partition) -> tuple[int, int]:
         """Returns the high watermark and the last stable offset, limited to the log end of this broker's replica."""
         end = partition.end_offset_on(self._broker.id)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, Api
+from kconsumer.schema import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import (
     EpochEndOffset,
     ListOffsetsPartition,
@@ -21,7 +20,7 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.testing.cluster.fetch_reads import READ_COMMITTED, PartitionError, check_leader_epoch, find_partition
 from kconsumer.testing.cluster.releases import is_at_least
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.cluster.topic import Partition
 
 if TYPE_CHECKING:
@@ -48,12 +47,9 @@ class ListOffsetsHandlers:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {LIST_OFFSETS: self._list_offsets, OFFSET_FOR_LEADER_EPOCH: self._offset_for_leader_epoch}
-
     # --- ListOffsets ---
 
+    @handles(LIST_OFFSETS)
     def _list_offsets(self, request: Request, _: float) -> ListOffsetsResponse:
         topics = request.message.topics
         counts = Counter((topic.name, asked.partition_index) for topic in topics for asked in topic.partitions)
@@ -117,6 +113,7 @@ class ListOffsetsHandlers:
 
     # --- OffsetForLeaderEpoch ---
 
+    @handles(OFFSET_FOR_LEADER_EPOCH)
     def _offset_for_leader_epoch(self, request: Request, _: float) -> OffsetForLeaderEpochResponse:
         return OffsetForLeaderEpochResponse(
             topics=[

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import encode_response
-from kconsumer.schema import API_VERSIONS, FIND_COORDINATOR, METADATA, ZERO_UUID, Api
+from kconsumer.schema import API_VERSIONS, FIND_COORDINATOR, METADATA, ZERO_UUID
 from kconsumer.schema.metadata import (
     NO_AUTHORIZED_OPERATIONS,
     ApiVersion,
@@ -36,7 +35,7 @@ from kconsumer.schema.topics import (
 from kconsumer.testing.cluster.acls import CLUSTER, CLUSTER_NAME, TOPIC
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.releases import MIN_LEVELS, features_of, is_at_least
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition, Topic
 
 if TYPE_CHECKING:
@@ -66,22 +65,13 @@ class MetadataHandlers:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {
-            API_VERSIONS: self._api_versions,
-            DESCRIBE_CLUSTER: self._describe_cluster,
-            DESCRIBE_TOPIC_PARTITIONS: self._describe_topic_partitions,
-            FIND_COORDINATOR: self._find_coordinator,
-            METADATA: self._metadata,
-        }
-
     def unsupported_api_versions(self, broker: Broker, correlation_id: int) -> bytes:
         """Returns the encoded response to an ApiVersions request in an unsupported version (KIP-511)."""
         response = self._versions(broker)
         response.error_code = Errors.UNSUPPORTED_VERSION
         return encode_response(API_VERSIONS, 0, correlation_id, response)
 
+    @handles(API_VERSIONS)
     def _api_versions(self, request: Request, _: float) -> ApiVersionsResponse:
         error = self._api_versions_error(request)
         return ApiVersionsResponse(error_code=error) if error else self._versions(request.broker)
@@ -124,6 +114,7 @@ class MetadataHandlers:
 
     # --- Metadata ---
 
+    @handles(METADATA)
     def _metadata(self, request: Request, now: float) -> MetadataResponse:
         cluster = self._cluster
         asked = request.message.topics or []
@@ -191,6 +182,7 @@ class MetadataHandlers:
             self._cluster.create_topic(name, self._cluster.settings.num_partitions)
         return MetadataResponseTopic(error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION, name=name)
 
+    @handles(DESCRIBE_CLUSTER)
     def _describe_cluster(self, request: Request, now: float) -> DescribeClusterResponse:
         cluster = self._cluster
         kind = request.message.endpoint_type
@@ -211,6 +203,7 @@ class MetadataHandlers:
 
     # --- DescribeTopicPartitions ---
 
+    @handles(DESCRIBE_TOPIC_PARTITIONS)
     def _describe_topic_partitions(self, request: Request, _: float) -> DescribeTopicPartitionsResponse:
         """Returns the requested topics, or all, in the order of their names, from the cursor up to the limit."""
         message = request.message
@@ -255,6 +248,7 @@ class MetadataHandlers:
 
     # --- FindCoordinator ---
 
+    @handles(FIND_COORDINATOR)
     def _find_coordinator(self, request: Request, _: float) -> FindCoordinatorResponse:
         message = request.message
         if request.version >= COORDINATORS_FROM:

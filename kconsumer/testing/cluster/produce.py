@@ -6,13 +6,12 @@ error closes the connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.decode import crc32c
 from kconsumer._core.wire import Slice
-from kconsumer.schema import Api
 from kconsumer.schema.produce import (
     PRODUCE,
     BatchIndexAndErrorMessage,
@@ -25,9 +24,10 @@ from kconsumer.schema.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from kconsumer.testing.cluster.delayed import Delayed
 from kconsumer.testing.cluster.log import AppendResult
 from kconsumer.testing.cluster.produced_records import wrong_record
-from kconsumer.testing.cluster.requests import Handler, Pending, Request, Response
+from kconsumer.testing.cluster.requests import Pending, Request, Response, handles
 from kconsumer.testing.cluster.stored_batch import StoredBatch, split_batches
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
 
@@ -57,10 +57,7 @@ class ProduceHandler:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {PRODUCE: self._produce}
-
+    @handles(PRODUCE)
     def _produce(self, request: Request, now: float) -> Response:
         """Append all batches of a request. Returns the response. It is pending with acks=all, and None with acks=0."""
         message = request.message
@@ -82,8 +79,28 @@ class ProduceHandler:
                 request.connection.close()
             return None
         if message.acks == ALL_REPLICAS:
-            return Replication(self._cluster, request, response, rows, now).response()
+            return self._replicated(request, response, rows, now)
         return response
+
+    def _replicated(self, request: Request, response: ProduceResponse, rows: list[Row], now: float) -> Response:
+        """Returns the response to a request with acks=all, which waits for the in-sync replicas.
+
+        Partitions that have not been replicated at the timeout get REQUEST_TIMED_OUT.
+        """
+        waiting = [row for row in rows if _is_waiting(row)]
+        if not waiting:
+            return response
+        pending = Pending(request)
+
+        def complete(at: float) -> None:
+            for row in filter(_is_waiting, waiting):
+                row.response.error_code = Errors.REQUEST_TIMED_OUT
+            pending.complete(response, at)
+
+        logs = [row.partition.log for row in waiting if row.partition is not None]
+        delayed = Delayed(self._cluster, pending, logs, lambda: not any(map(_is_waiting, waiting)), complete)
+        delayed.start(now, request.message.timeout_ms)
+        return pending
 
     def _endpoints(self, rows: list[Row]) -> list[ProduceNodeEndpoint]:
         """Returns the addresses of the brokers that the results name as current leaders (KIP-951)."""
@@ -155,52 +172,6 @@ class ProduceHandler:
             return Errors.INVALID_RECORD
         producer = batch.producer_id, batch.producer_epoch
         return self._cluster.transactions.verify_partition(transactional_id, producer, partition, request.version, now)
-
-
-class Replication:
-    """A Produce request with acks=all that waits for the in-sync replicas."""
-
-    def __init__(
-        self, cluster: Cluster, request: Request, response: ProduceResponse, rows: list[Row], now: float
-    ) -> None:
-        self._cluster = cluster
-        self._response = response
-        self._pending = Pending(request)
-        self._waiting = [row for row in rows if row.partition is not None and _is_waiting(row)]
-        if not self._waiting:
-            self._pending.complete(response, now)
-            return
-        for row in self._waiting:
-            if row.partition is not None:
-                row.partition.log.add_listener(self._listener)
-        self._timer = cluster.timers.add(now + request.message.timeout_ms, self._expire)
-
-    def _listener(self) -> None:
-        """Check at the next run of the timers whether the records are replicated. The logs call this after changes."""
-        self._cluster.timers.soon(self._check)
-
-    def response(self) -> Pending:
-        """Returns the response object. If the request need not wait, the response is already complete."""
-        return self._pending
-
-    def _check(self, now: float) -> None:
-        """Respond if the records for all partitions have been replicated."""
-        if not any(map(_is_waiting, self._waiting)):
-            self._finish(now)
-
-    def _expire(self, now: float) -> None:
-        """Respond with REQUEST_TIMED_OUT for the partitions that have not been replicated."""
-        for row in filter(_is_waiting, self._waiting):
-            row.response.error_code = Errors.REQUEST_TIMED_OUT
-        self._finish(now)
-
-    def _finish(self, now: float) -> None:
-        """Respond, and stop listening to the logs."""
-        self._timer.cancel()
-        for row in self._waiting:
-            if row.partition is not None:
-                row.partition.log.remove_listener(self._listener)
-        self._pending.complete(self._response, now)
 
 
 def _is_waiting(row: Row) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from inspect import isfunction
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kconsumer.schema.dsl import Api, Message
 
@@ -12,28 +14,17 @@ if TYPE_CHECKING:
     from kconsumer.testing.cluster.connection import Connection
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """A decoded request."""
 
-    __slots__ = ("api", "client_id", "connection", "correlation_id", "message", "size", "version")
-
-    def __init__(
-        self,
-        api: Api,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        message: Any,
-        connection: Connection,
-        size: int,
-    ) -> None:
-        self.api = api
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.message = message
-        self.connection = connection
-        self.size = size  # bytes of the request
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    message: Any
+    connection: Connection
+    size: int  # bytes of the request
 
     @property
     def broker(self) -> Broker:
@@ -80,3 +71,26 @@ class Pending:
 #: What a handler returns: a response, a response that comes later, or None if the request has no response.
 Response = Message | Pending | None
 Handler = Callable[[Request, float], Response]
+Method = TypeVar("Method", bound=Callable[..., Response])
+_APIS: dict[object, tuple[Api, ...]] = {}  # the APIs of each method that is a handler
+
+
+def handles(*apis: Api) -> Callable[[Method], Method]:
+    """Make a method the handler of APIs."""
+
+    def register(method: Method) -> Method:
+        _APIS[method] = apis
+        return method
+
+    return register
+
+
+def handlers_of(*components: object) -> dict[Api, Handler]:
+    """Returns the handlers among the methods of components, by API."""
+    return {
+        api: getattr(component, name)
+        for component in components
+        for name, method in vars(type(component)).items()
+        if isfunction(method)
+        for api in _APIS.get(method, ())
+    }

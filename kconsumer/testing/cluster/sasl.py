@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api, Message
+from kconsumer.schema import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Message
 from kconsumer.schema.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from kconsumer.testing.cluster.error_responses import error_response
-from kconsumer.testing.cluster.requests import Handler, Pending, Request, Response
+from kconsumer.testing.cluster.requests import Pending, Request, Response, handles
 from kconsumer.testing.cluster.sasl_mechanisms import MECHANISMS, SaslError, SaslServer
 
 if TYPE_CHECKING:
@@ -53,17 +53,11 @@ class Sasl:
         self.cluster = cluster
         self.settings = settings
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns handlers that refuse SaslHandshake and SaslAuthenticate.
-
-        They are called only for requests that `Authenticator.intercept` has not handled.
-        """
-        return {SASL_HANDSHAKE: self._illegal, SASL_AUTHENTICATE: self._illegal}
-
     def authenticator(self, connection: Connection) -> Authenticator | None:
         """Returns the authenticator of a new connection, or None if clients need not authenticate."""
         return None if self.settings is None else Authenticator(self.cluster, self.settings, connection)
 
+    @handles(SASL_HANDSHAKE, SASL_AUTHENTICATE)
     def _illegal(self, request: Request, _: float) -> Message:
         if request.api is SASL_HANDSHAKE:
             return SaslHandshakeResponse(error_code=Errors.ILLEGAL_SASL_STATE)

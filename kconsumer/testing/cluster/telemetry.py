@@ -15,14 +15,14 @@ from zlib import crc32
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._internal.compression import DecompressionError, decompress
-from kconsumer.schema import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, Api
+from kconsumer.schema import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.telemetry import (
     GetTelemetrySubscriptionsResponse,
     PushTelemetryRequest,
     PushTelemetryResponse,
 )
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.otlp import Labels, MetricPoint, decode_metrics
 
 if TYPE_CHECKING:
@@ -153,10 +153,7 @@ class Telemetry:
         if not validate_only:
             self.subscribe(name, None if found == defaults else found)
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {GET_TELEMETRY_SUBSCRIPTIONS: self._get, PUSH_TELEMETRY: self._push}
-
+    @handles(GET_TELEMETRY_SUBSCRIPTIONS)
     def _get(self, request: Request, now: float) -> GetTelemetrySubscriptionsResponse:
         instance_id = request.message.client_instance_id
         if instance_id == ZERO_UUID:
@@ -174,6 +171,7 @@ class Telemetry:
             requested_metrics=list(instance.metrics),
         )
 
+    @handles(PUSH_TELEMETRY)
     def _push(self, request: Request, now: float) -> PushTelemetryResponse:
         message: PushTelemetryRequest = request.message
         if message.client_instance_id == ZERO_UUID:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import ZERO_UUID, Api
+from kconsumer.schema import ZERO_UUID
 from kconsumer.schema.topics import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -28,7 +28,7 @@ from kconsumer.schema.topics import (
     DeleteTopicState,
 )
 from kconsumer.testing.cluster.metadata import legal_name
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 from kconsumer.testing.cluster.topic import NO_LEADER, Topic
 from kconsumer.testing.cluster.topic_configs import config_error
@@ -56,17 +56,9 @@ class TopicAdmin:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {
-            CREATE_TOPICS: self._create_topics,
-            DELETE_TOPICS: self._delete_topics,
-            CREATE_PARTITIONS: self._create_partitions,
-            DELETE_RECORDS: self._delete_records,
-        }
-
     # --- CreateTopics ---
 
+    @handles(CREATE_TOPICS)
     def _create_topics(self, request: Request, _: float) -> CreateTopicsResponse:
         names = Counter(row.name for row in request.message.topics)
         rows = []
@@ -158,6 +150,7 @@ class TopicAdmin:
 
     # --- DeleteTopics ---
 
+    @handles(DELETE_TOPICS)
     def _delete_topics(self, request: Request, now: float) -> DeleteTopicsResponse:
         message = request.message
         states = message.topics if request.version >= FIRST_WITH_STATES else None
@@ -191,6 +184,7 @@ class TopicAdmin:
 
     # --- CreatePartitions ---
 
+    @handles(CREATE_PARTITIONS)
     def _create_partitions(self, request: Request, _: float) -> CreatePartitionsResponse:
         names = Counter(row.name for row in request.message.topics)
         rows = []
@@ -229,6 +223,7 @@ class TopicAdmin:
 
     # --- DeleteRecords ---
 
+    @handles(DELETE_RECORDS)
     def _delete_records(self, request: Request, _: float) -> DeleteRecordsResponse:
         topics = []
         for topic in request.message.topics:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import Api
 from kconsumer.schema.transaction_admin import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
@@ -24,7 +22,7 @@ from kconsumer.schema.transaction_admin import (
 from kconsumer.testing.cluster.acls import TOPIC, TRANSACTIONAL_ID
 from kconsumer.testing.cluster.authorizer import ERRORS
 from kconsumer.testing.cluster.fetch_reads import PartitionError, find_partition
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.cluster.topic import OFFSETS_TOPIC
 from kconsumer.testing.cluster.transactions import ENDING, State, Transaction
 
@@ -40,14 +38,7 @@ class TransactionQueries:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {
-            DESCRIBE_PRODUCERS: self._describe_producers,
-            DESCRIBE_TRANSACTIONS: self._describe,
-            LIST_TRANSACTIONS: self._list,
-        }
-
+    @handles(DESCRIBE_PRODUCERS)
     def _describe_producers(self, request: Request, _: float) -> DescribeProducersResponse:
         return DescribeProducersResponse(
             topics=[
@@ -72,6 +63,7 @@ class TransactionQueries:
             return DescribeProducersPartition(partition_index=index, error_code=error.code, error_message=text)
         return DescribeProducersPartition(partition_index=index, active_producers=partition.producers.states())
 
+    @handles(DESCRIBE_TRANSACTIONS)
     def _describe(self, request: Request, _: float) -> DescribeTransactionsResponse:
         rows = [self._described(request, name) for name in request.message.transactional_ids]
         return DescribeTransactionsResponse(transaction_states=rows)
@@ -107,6 +99,7 @@ class TransactionQueries:
             if self._cluster.authorizer.allowed(request, "DESCRIBE", TOPIC, name)
         ]
 
+    @handles(LIST_TRANSACTIONS)
     def _list(self, request: Request, now: float) -> ListTransactionsResponse:
         message = request.message
         unknown = [name for name in message.state_filters if name not in STATES]

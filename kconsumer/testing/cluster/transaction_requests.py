@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import Api
 from kconsumer.schema.transactions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -23,7 +22,7 @@ from kconsumer.schema.transactions import (
     InitProducerIdResponse,
 )
 from kconsumer.testing.cluster.acls import TOPIC
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.cluster.transactions import (
     COMPLETE,
     ENDING,
@@ -53,15 +52,6 @@ class TransactionRequests:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {
-            INIT_PRODUCER_ID: self._init_producer_id,
-            ADD_PARTITIONS_TO_TXN: self._add_partitions,
-            ADD_OFFSETS_TO_TXN: self._add_offsets,
-            END_TXN: self._end,
-        }
-
     def _require_coordinator(self, transactional_id: str, request: Request) -> None:
         """Raise TransactionError if the transactional id is empty, or if another broker is its coordinator."""
         if not transactional_id:
@@ -69,6 +59,7 @@ class TransactionRequests:
         if self._cluster.coordinator(transactional_id, "transaction") is not request.broker:
             raise TransactionError(Errors.NOT_COORDINATOR)
 
+    @handles(INIT_PRODUCER_ID)
     def _init_producer_id(self, request: Request, now: float) -> InitProducerIdResponse:
         message = request.message
         transactions = self._cluster.transactions
@@ -86,6 +77,7 @@ class TransactionRequests:
 
     # --- AddPartitionsToTxn ---
 
+    @handles(ADD_PARTITIONS_TO_TXN)
     def _add_partitions(self, request: Request, now: float) -> AddPartitionsToTxnResponse:
         message = request.message
         if request.version < FIRST_OF_BROKERS:
@@ -156,6 +148,7 @@ class TransactionRequests:
 
     # --- AddOffsetsToTxn ---
 
+    @handles(ADD_OFFSETS_TO_TXN)
     def _add_offsets(self, request: Request, now: float) -> AddOffsetsToTxnResponse:
         message = request.message
         try:
@@ -169,6 +162,7 @@ class TransactionRequests:
 
     # --- EndTxn ---
 
+    @handles(END_TXN)
     def _end(self, request: Request, now: float) -> EndTxnResponse:
         message = request.message
         try:

@@ -114,7 +114,7 @@ class ShareRun:
         cluster = Cluster(scenario.brokers, settings=settings, seed=scenario.seed)
         self.simulation = simulation = Simulation(scenario.seed, cluster)
         cluster.faults = ObservedRequests(simulation, self.journal, LOCK_MS)
-        cluster.shares.partitions.store = _Store(simulation, self.journal)
+        cluster.shares.store = _Store(simulation, self.journal)
         configs = cluster.groups.configs
         configs.set(GROUP, "share.auto.offset.reset", "earliest")
         configs.set(GROUP, "share.record.lock.duration.ms", str(LOCK_MS))

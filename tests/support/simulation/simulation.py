@@ -272,7 +272,7 @@ class Simulation:
 
     def share_state(self, group: str, tp: TopicPartition, offset: int) -> RecordState | None:
         """Returns what the leader of a partition knows about a record of a share group, or None."""
-        share = self.cluster.shares.partitions.current(group, self.cluster.topics[tp.topic].id, tp.partition)
+        share = self.cluster.shares.current(group, self.cluster.topics[tp.topic].id, tp.partition)
         leads = share is not None and share.leader_epoch == share.partition.leader_epoch
         return share.state_of(offset) if share is not None and leads else None
 

@@ -15,7 +15,6 @@ from kconsumer._core.codec import decode
 from kconsumer.errors import ProtocolError
 from kconsumer.schema.dsl import plan
 from kconsumer.schema.embedded import PROTOCOL_TYPE, ConsumerProtocolSubscription
-from kconsumer.testing.cluster.groups import classic_join, classic_requests
 from kconsumer.testing.cluster.groups.classic_member import Protocols
 from kconsumer.testing.cluster.groups.classic_members import ClassicMembers
 from kconsumer.testing.cluster.groups.classic_rebalance import (
@@ -27,7 +26,6 @@ from kconsumer.testing.cluster.groups.classic_rebalance import (
     ClassicRebalance,
 )
 from kconsumer.testing.cluster.groups.group import Group, GroupError
-from kconsumer.testing.cluster.requests import Request, Response
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
@@ -243,22 +241,6 @@ class ClassicGroup(ClassicMembers, Group):
         """Cancel all timers, respond to all waiting requests with UNKNOWN_MEMBER_ID, and set the state to Dead."""
         self.rebalance.stop(Errors.UNKNOWN_MEMBER_ID, now)
         self.state = DEAD
-
-    def classic_join(self, request: Request, now: float) -> Response:
-        """Handle JoinGroup."""
-        return classic_join.join(self, request, now)
-
-    def classic_sync(self, request: Request, now: float) -> Response:
-        """Handle SyncGroup."""
-        return classic_requests.sync(self, request, now)
-
-    def classic_heartbeat(self, request: Request, now: float) -> Response:
-        """Handle Heartbeat."""
-        return classic_requests.heartbeat(self, request, now)
-
-    def classic_leave(self, request: Request, now: float) -> Response:
-        """Handle LeaveGroup."""
-        return classic_requests.leave(self, request, now)
 
 
 def subscribed_topics(metadata: bytes) -> Sequence[str]:

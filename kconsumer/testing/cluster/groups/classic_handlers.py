@@ -6,22 +6,24 @@ rest. The group may also be one of the consumer protocol that has classic member
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, Api
+from kconsumer.schema import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from kconsumer.schema.classic_group import HeartbeatResponse, LeaveGroupResponse, SyncGroupResponse
+from kconsumer.testing.cluster.groups import classic_join, classic_requests, consumer_classic
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_join import rejected
 from kconsumer.testing.cluster.groups.classic_requests import leave_response, leave_row, leaving_members
-from kconsumer.testing.cluster.groups.group import Group, GroupError
-from kconsumer.testing.cluster.requests import Handler, Request, Response
+from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
+from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.requests import Request, Response, handles
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 
 MANDATORY_PROTOCOL_VERSION = 5  # of SyncGroup
+JoinableGroup = ClassicGroup | ConsumerGroup  # those that members of the classic protocol can join
 
 
 class ClassicHandlers:
@@ -30,17 +32,9 @@ class ClassicHandlers:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {
-            JOIN_GROUP: self._join,
-            SYNC_GROUP: self._sync,
-            HEARTBEAT: self._heartbeat,
-            LEAVE_GROUP: self._leave,
-        }
-
     # --- JoinGroup ---
 
+    @handles(JOIN_GROUP)
     def _join(self, request: Request, now: float) -> Response:
         message = request.message
         settings = self._coordinator.cluster.settings
@@ -54,11 +48,13 @@ class ClassicHandlers:
             group = self._group_to_join(message.group_id, message.member_id, now)
             if group is None:
                 return rejected(request, Errors.UNKNOWN_MEMBER_ID, message.member_id)
-            return group.classic_join(request, now)
+            if isinstance(group, ConsumerGroup):
+                return consumer_classic.join(group, request, now)
+            return classic_join.join(group, request, now)
         except GroupError as error:
             return rejected(request, error.error, "")
 
-    def _group_to_join(self, group_id: str, member_id: str, now: float) -> Group | None:
+    def _group_to_join(self, group_id: str, member_id: str, now: float) -> JoinableGroup | None:
         """Returns the group that a JoinGroup request names, or None if the member has an id and there is no group.
 
         Creates a classic group if there is no group and the member has no id yet. An empty group of the consumer
@@ -73,40 +69,52 @@ class ClassicHandlers:
             if not self._coordinator.is_old(group_id):
                 group.store()
             self._coordinator.add(group)
-        if group is not None and group.type == "share":
-            raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
-        return group
+        if isinstance(group, JoinableGroup | None):
+            return group
+        raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
 
     # --- SyncGroup, Heartbeat, LeaveGroup ---
 
+    @handles(SYNC_GROUP)
     def _sync(self, request: Request, now: float) -> Response:
         message = request.message
         unnamed = message.protocol_type is None or message.protocol_name is None
         if request.version >= MANDATORY_PROTOCOL_VERSION and unnamed:
             return SyncGroupResponse(error_code=Errors.INCONSISTENT_GROUP_PROTOCOL)
         try:
-            return self._group_of_member(request, now).classic_sync(request, now)
+            group = self._group_of_member(request, now)
+            if isinstance(group, ConsumerGroup):
+                return consumer_classic.sync(group, request, now)
+            return classic_requests.sync(group, request, now)
         except GroupError as error:
             return SyncGroupResponse(error_code=error.error)
 
+    @handles(HEARTBEAT)
     def _heartbeat(self, request: Request, now: float) -> Response:
         try:
-            return self._group_of_member(request, now).classic_heartbeat(request, now)
+            group = self._group_of_member(request, now)
+            if isinstance(group, ConsumerGroup):
+                return consumer_classic.heartbeat(group, request, now)
+            return classic_requests.heartbeat(group, request, now)
         except GroupError as error:
             # While the group is loaded, its members may continue.
             loading = error.error == Errors.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=Errors.NONE if loading else error.error)
 
+    @handles(LEAVE_GROUP)
     def _leave(self, request: Request, now: float) -> Response:
         try:
-            return self._group_of_member(request, now).classic_leave(request, now)
+            group = self._group_of_member(request, now)
+            if isinstance(group, ConsumerGroup):
+                return consumer_classic.leave(group, request, now)
+            return classic_requests.leave(group, request, now)
         except GroupError as error:
             if error.error != Errors.UNKNOWN_MEMBER_ID:
                 return LeaveGroupResponse(error_code=error.error)
             rows = [leave_row(identity, Errors.UNKNOWN_MEMBER_ID) for identity in leaving_members(request)]
             return leave_response(rows, request.version)
 
-    def _group_of_member(self, request: Request, now: float) -> Group:
+    def _group_of_member(self, request: Request, now: float) -> JoinableGroup:
         """Returns the group that a member's request names.
 
         Raises GroupError with UNKNOWN_MEMBER_ID if the group does not exist or is a share group. Raises GroupError with
@@ -115,6 +123,6 @@ class ClassicHandlers:
         group_id = request.message.group_id
         self._coordinator.validate(group_id, request, now)
         group = self._coordinator.get(group_id)
-        if group is None or group.type == "share":
+        if not isinstance(group, JoinableGroup):
             raise GroupError(Errors.UNKNOWN_MEMBER_ID)
         return group

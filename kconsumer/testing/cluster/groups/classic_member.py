@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass, replace
 
 from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupResponse
 from kconsumer.testing.cluster.requests import Pending
@@ -11,35 +12,24 @@ from kconsumer.testing.cluster.timers import Timer
 Protocols = list[tuple[str, bytes]]  # names and metadata of the protocols that a member supports, the best one first
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ClassicMember:
     """A client that has joined a classic group. (A pending member has an id, but no such object.)"""
 
-    def __init__(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        *,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        protocol_type: str,
-        protocols: Protocols,
-        assignment: bytes = b"",
-    ) -> None:
-        self.id = member_id
-        self.instance_id = instance_id  # None: a dynamic member
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
-        self.protocol_type = protocol_type
-        self.protocols = protocols
-        self.assignment = assignment
-        self.is_new = False  # True until the rebalance in which the member joined has completed
-        self.joining: Pending | None = None  # the JoinGroup request that waits
-        self.syncing: Pending | None = None  # the SyncGroup request that waits
-        self.session: Timer | None = None
+    id: str
+    instance_id: str | None  # None: a dynamic member
+    _: KW_ONLY
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = False  # True until the rebalance in which the member joined has completed
+    joining: Pending | None = None  # the JoinGroup request that waits
+    syncing: Pending | None = None  # the SyncGroup request that waits
+    session: Timer | None = None
 
     def metadata(self, protocol: str | None) -> bytes:
         """Returns the metadata that the member sent for a protocol.
@@ -84,16 +74,8 @@ class ClassicMember:
 
     def copy(self, member_id: str, protocols: Protocols) -> ClassicMember:
         """Returns a copy with another member id and other protocols. It has no waiting requests and no timer."""
-        return ClassicMember(
-            member_id,
-            self.instance_id,
-            client_id=self.client_id,
-            client_host=self.client_host,
-            rebalance_timeout_ms=self.rebalance_timeout_ms,
-            session_timeout_ms=self.session_timeout_ms,
-            protocol_type=self.protocol_type,
-            protocols=protocols,
-            assignment=self.assignment,
+        return replace(
+            self, id=member_id, protocols=protocols, is_new=False, joining=None, syncing=None, session=None
         )
 
     def __repr__(self) -> str:

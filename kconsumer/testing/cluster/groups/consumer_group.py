@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.acls import TOPIC
-from kconsumer.testing.cluster.groups import consumer_classic, consumer_leave
+from kconsumer.testing.cluster.groups import consumer_leave
 from kconsumer.testing.cluster.groups.consumer_member import UNREVOKED_PARTITIONS, ConsumerMember
 from kconsumer.testing.cluster.groups.group import Group, GroupError
 from kconsumer.testing.cluster.groups.reconciliation import Owned, Reconciliation
@@ -25,7 +25,6 @@ from kconsumer.testing.cluster.groups.target_assignment import (
     topics_signature,
 )
 from kconsumer.testing.cluster.groups.topic_regexes import TopicRegexes
-from kconsumer.testing.cluster.requests import Request, Response
 from kconsumer.testing.cluster.timers import Timer
 
 if TYPE_CHECKING:
@@ -350,24 +349,6 @@ class ConsumerGroup(Group):
             self._resolving = None
         for member in self.members.values():
             member.cancel_timers()
-
-    # --- the classic protocol ---
-
-    def classic_join(self, request: Request, now: float) -> Response:
-        """Handle JoinGroup."""
-        return consumer_classic.join(self, request, now)
-
-    def classic_sync(self, request: Request, now: float) -> Response:
-        """Handle SyncGroup."""
-        return consumer_classic.sync(self, request, now)
-
-    def classic_heartbeat(self, request: Request, now: float) -> Response:
-        """Handle Heartbeat."""
-        return consumer_classic.heartbeat(self, request, now)
-
-    def classic_leave(self, request: Request, now: float) -> Response:
-        """Handle LeaveGroup."""
-        return consumer_classic.leave(self, request, now)
 
 
 def _epoch_error(member: ConsumerMember) -> int:

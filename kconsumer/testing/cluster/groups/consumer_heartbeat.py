@@ -8,11 +8,11 @@ assignment.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT, Api
+from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT
 from kconsumer.schema.consumer_group import (
     ConsumerGroupHeartbeatAssignment,
     ConsumerGroupHeartbeatResponse,
@@ -28,7 +28,7 @@ from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.migration import upgrade, validate_upgrade
 from kconsumer.testing.cluster.groups.reconciliation import Owned
 from kconsumer.testing.cluster.groups.topic_regexes import validate_regex
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
@@ -42,10 +42,7 @@ class ConsumerHeartbeatHandler:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of the API."""
-        return {CONSUMER_GROUP_HEARTBEAT: self._handle}
-
+    @handles(CONSUMER_GROUP_HEARTBEAT)
     def _handle(self, request: Request, now: float) -> ConsumerGroupHeartbeatResponse:
         message = request.message
         try:

@@ -8,13 +8,10 @@ and the modules of the APIs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import Api
 from kconsumer.testing.cluster.groups.classic_handlers import ClassicHandlers
-from kconsumer.testing.cluster.groups.consumer_describe import ConsumerDescribeHandler
 from kconsumer.testing.cluster.groups.consumer_heartbeat import ConsumerHeartbeatHandler
 from kconsumer.testing.cluster.groups.deletion import GroupDeletion
 from kconsumer.testing.cluster.groups.describe import GroupDescriptions
@@ -24,10 +21,10 @@ from kconsumer.testing.cluster.groups.offset_commits import OffsetCommits
 from kconsumer.testing.cluster.groups.offset_fetches import OffsetFetches
 from kconsumer.testing.cluster.groups.offset_store import OffsetStore
 from kconsumer.testing.cluster.groups.offset_transactions import OffsetTransactions
-from kconsumer.testing.cluster.groups.share_describe import ShareDescribeHandler
+from kconsumer.testing.cluster.groups.server_describe import ServerGroupDescriptions
 from kconsumer.testing.cluster.groups.share_heartbeat import ShareHeartbeatHandler
 from kconsumer.testing.cluster.groups.share_offsets import ShareOffsets
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
 
 if TYPE_CHECKING:
@@ -57,23 +54,18 @@ class GroupCoordinator:
         self.new_topics_version = 0  # that of the last new topic
         self._shards: dict[int, Shard] = {}  # by partition of the offsets topic
         self._deletion = GroupDeletion(self)
-        self._components = (
+        self.components = (  # they handle the APIs of groups
             ClassicHandlers(self),
-            ConsumerDescribeHandler(self),
             ConsumerHeartbeatHandler(self),
             self._deletion,
             GroupDescriptions(self),
             OffsetCommits(self),
             OffsetFetches(self),
             OffsetTransactions(self),
-            ShareDescribeHandler(self),
+            ServerGroupDescriptions(self),
             ShareHeartbeatHandler(self),
             ShareOffsets(self),
         )
-
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {api: handler for part in self._components for api, handler in part.handlers().items()}
 
     # --- the registry ---
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import Api
 from kconsumer.schema.group_deletion import (
     DELETE_GROUPS,
     OFFSET_DELETE,
@@ -19,7 +17,7 @@ from kconsumer.schema.group_deletion import (
 from kconsumer.testing.cluster.groups.group import Group, GroupError
 from kconsumer.testing.cluster.groups.offset_commits import KnownPartition, PartitionErrors, known_partitions
 from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.cluster.timers import Timer
 
 if TYPE_CHECKING:
@@ -34,12 +32,9 @@ class GroupDeletion:
         self._settings = coordinator.cluster.settings
         self._timer: Timer | None = None
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {DELETE_GROUPS: self._delete_groups, OFFSET_DELETE: self._delete_offsets}
-
     # --- DeleteGroups ---
 
+    @handles(DELETE_GROUPS)
     def _delete_groups(self, request: Request, now: float) -> DeleteGroupsResponse:
         names = dict.fromkeys(request.message.groups_names)
         return DeleteGroupsResponse(results=[self._delete_group(name, request, now) for name in names])
@@ -59,6 +54,7 @@ class GroupDeletion:
 
     # --- OffsetDelete ---
 
+    @handles(OFFSET_DELETE)
     def _delete_offsets(self, request: Request, now: float) -> OffsetDeleteResponse:
         errors = PartitionErrors()
         message = request.message

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import DESCRIBE_GROUPS, LIST_GROUPS, Api
+from kconsumer.schema import DESCRIBE_GROUPS, LIST_GROUPS
 from kconsumer.schema.admin import (
     DescribedGroup,
     DescribedGroupMember,
@@ -18,7 +17,7 @@ from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_member import ClassicMember
 from kconsumer.testing.cluster.groups.classic_rebalance import DEAD, STABLE
 from kconsumer.testing.cluster.groups.group import GroupError, is_old_release
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
@@ -34,10 +33,7 @@ class GroupDescriptions:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {LIST_GROUPS: self._list, DESCRIBE_GROUPS: self._describe}
-
+    @handles(LIST_GROUPS)
     def _list(self, request: Request, now: float) -> ListGroupsResponse:
         """Handle ListGroups.
 
@@ -61,6 +57,7 @@ class GroupDescriptions:
         ]
         return ListGroupsResponse(groups=rows)
 
+    @handles(DESCRIBE_GROUPS)
     def _describe(self, request: Request, now: float) -> DescribeGroupsResponse:
         rows = [self._description(group_id, request, now) for group_id in request.message.groups]
         if request.message.include_authorized_operations:

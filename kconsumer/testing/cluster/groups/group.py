@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from kconsumer._common.error_codes import CODES
-from kconsumer.testing.cluster.requests import Request, Response
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
@@ -100,24 +99,6 @@ class Group(ABC):
     @abstractmethod
     def close(self, now: float) -> None:
         """Cancel all timers, because the group was deleted or replaced."""
-
-    # --- the classic protocol ---
-
-    @abstractmethod
-    def classic_join(self, request: Request, now: float) -> Response:
-        """Handle JoinGroup. The caller has checked that the session timeout is within the limits of the broker."""
-
-    @abstractmethod
-    def classic_sync(self, request: Request, now: float) -> Response:
-        """Handle SyncGroup."""
-
-    @abstractmethod
-    def classic_heartbeat(self, request: Request, now: float) -> Response:
-        """Handle Heartbeat."""
-
-    @abstractmethod
-    def classic_leave(self, request: Request, now: float) -> Response:
-        """Handle LeaveGroup."""
 
 
 def is_old_release(release: str) -> bool:

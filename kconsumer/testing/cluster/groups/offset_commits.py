@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import OFFSET_COMMIT, Api
+from kconsumer.schema import OFFSET_COMMIT
 from kconsumer.schema.offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -19,7 +19,7 @@ from kconsumer.schema.offsets import (
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.group import Group, GroupError
 from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.cluster.topic import Topic
 
 if TYPE_CHECKING:
@@ -100,12 +100,9 @@ class OffsetCommits:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {OFFSET_COMMIT: self._commit}
-
     # --- OffsetCommit ---
 
+    @handles(OFFSET_COMMIT)
     def _commit(self, request: Request, now: float) -> OffsetCommitResponse:
         errors = PartitionErrors()
         by_id = request.version >= TOPIC_IDS_VERSION

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import OFFSET_FETCH, ZERO_UUID, Api
+from kconsumer.schema import OFFSET_FETCH, ZERO_UUID
 from kconsumer.schema.offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -19,7 +19,7 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
@@ -36,10 +36,7 @@ class OffsetFetches:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {OFFSET_FETCH: self._fetch}
-
+    @handles(OFFSET_FETCH)
     def _fetch(self, request: Request, now: float) -> OffsetFetchResponse:
         if request.version >= GROUPS_VERSION:
             return OffsetFetchResponse(groups=[self._group(row, request, now) for row in request.message.groups])

@@ -7,24 +7,21 @@ a member may commit is decided by its group.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 Offsets = dict[str, dict[int, "CommittedOffset"]]  # by topic and partition
 
 
+@dataclass(slots=True, eq=False)
 class CommittedOffset:
     """One committed offset."""
 
-    __slots__ = ("commit_ms", "expire_ms", "leader_epoch", "metadata", "offset", "sequence")
-
-    def __init__(
-        self, offset: int, leader_epoch: int, metadata: str, commit_ms: int, expire_ms: int | None = None
-    ) -> None:
-        self.offset = offset
-        self.leader_epoch = leader_epoch  # -1: unknown
-        self.metadata = metadata
-        self.commit_ms = commit_ms  # wall-clock time
-        self.expire_ms = expire_ms  # wall-clock time, from OffsetCommit v2 to v4 only
-        self.sequence = 0  # grows with each write to the offsets topic
+    offset: int
+    leader_epoch: int  # -1: unknown
+    metadata: str
+    commit_ms: int  # wall-clock time
+    expire_ms: int | None = None  # wall-clock time, from OffsetCommit v2 to v4 only
+    sequence: int = 0  # grows with each write to the offsets topic
 
     def __repr__(self) -> str:
         return f"<CommittedOffset {self.offset}, epoch {self.leader_epoch}, {self.metadata!r}>"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import Api
 from kconsumer.schema.transactions import (
     TXN_OFFSET_COMMIT,
     TxnOffsetCommitResponse,
@@ -23,7 +21,7 @@ from kconsumer.testing.cluster.groups.offset_commits import (
     group_for_commit,
     known_partitions,
 )
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
@@ -39,10 +37,7 @@ class OffsetTransactions:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {TXN_OFFSET_COMMIT: self._commit}
-
+    @handles(TXN_OFFSET_COMMIT)
     def _commit(self, request: Request, now: float) -> TxnOffsetCommitResponse:
         errors = PartitionErrors()
         by_id = request.version >= TOPIC_IDS_VERSION

@@ -15,7 +15,6 @@ from kconsumer.testing.cluster.groups.group import Group, GroupError
 from kconsumer.testing.cluster.groups.server_assignors import Partitions
 from kconsumer.testing.cluster.groups.simple_assignor import AssignorInput, assign_simple
 from kconsumer.testing.cluster.groups.target_assignment import TopicsSignature, topics_signature
-from kconsumer.testing.cluster.requests import Request, Response
 from kconsumer.testing.cluster.share.state_store import UNINITIALIZED
 from kconsumer.testing.cluster.timers import Timer
 
@@ -238,23 +237,5 @@ class ShareGroup(Group):
             if member.session is not None:
                 member.session.cancel()
 
-    # --- the classic protocol ---
-
-    def classic_join(self, request: Request, now: float) -> Response:
-        """Raise GroupError: members of the classic protocol cannot join."""
-        self._refuse(Errors.INCONSISTENT_GROUP_PROTOCOL)
-
-    def classic_sync(self, request: Request, now: float) -> Response:
-        """Raise GroupError: there are no members of the classic protocol."""
-        self._refuse(Errors.UNKNOWN_MEMBER_ID)
-
-    def classic_heartbeat(self, request: Request, now: float) -> Response:
-        """Raise GroupError: there are no members of the classic protocol."""
-        self._refuse(Errors.UNKNOWN_MEMBER_ID)
-
-    def classic_leave(self, request: Request, now: float) -> Response:
-        """Raise GroupError: there are no members of the classic protocol."""
-        self._refuse(Errors.UNKNOWN_MEMBER_ID)
-
-    def _refuse(self, error: int = Errors.GROUP_ID_NOT_FOUND) -> NoReturn:
-        raise GroupError(error, f"Group {self.id} is a share group.")
+    def _refuse(self) -> NoReturn:
+        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {self.id} is a share group.")

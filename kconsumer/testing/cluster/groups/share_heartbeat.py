@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import SHARE_GROUP_HEARTBEAT, Api
+from kconsumer.schema import SHARE_GROUP_HEARTBEAT
 from kconsumer.schema.share_group import (
     ShareGroupHeartbeatAssignment,
     ShareGroupHeartbeatResponse,
@@ -16,7 +15,7 @@ from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_join import CLIENT_HOST
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.share_group import ShareGroup, ShareMember
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
@@ -31,10 +30,7 @@ class ShareHeartbeatHandler:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of the API."""
-        return {SHARE_GROUP_HEARTBEAT: self._handle}
-
+    @handles(SHARE_GROUP_HEARTBEAT)
     def _handle(self, request: Request, now: float) -> ShareGroupHeartbeatResponse:
         message = request.message
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.error_codes import Errors
@@ -11,7 +10,6 @@ from kconsumer.schema import (
     DELETE_SHARE_GROUP_OFFSETS,
     DESCRIBE_SHARE_GROUP_OFFSETS,
     ZERO_UUID,
-    Api,
 )
 from kconsumer.schema.share_group import (
     AlterShareGroupOffsetsResponse,
@@ -26,7 +24,7 @@ from kconsumer.schema.share_group import (
 )
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.share_group import ShareGroup
-from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.cluster.share.state_store import UNINITIALIZED
 
 if TYPE_CHECKING:
@@ -39,16 +37,9 @@ class ShareOffsets:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator, self._cluster = coordinator, coordinator.cluster
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API."""
-        return {
-            DESCRIBE_SHARE_GROUP_OFFSETS: self._describe,
-            ALTER_SHARE_GROUP_OFFSETS: self._alter,
-            DELETE_SHARE_GROUP_OFFSETS: self._delete,
-        }
-
     # --- DescribeShareGroupOffsets ---
 
+    @handles(DESCRIBE_SHARE_GROUP_OFFSETS)
     def _describe(self, request: Request, now: float) -> DescribeShareGroupOffsetsResponse:
         rows = [self._describe_group(group, request, now) for group in request.message.groups]
         return DescribeShareGroupOffsetsResponse(groups=rows)
@@ -88,6 +79,7 @@ class ShareOffsets:
 
     # --- AlterShareGroupOffsets ---
 
+    @handles(ALTER_SHARE_GROUP_OFFSETS)
     def _alter(self, request: Request, now: float) -> AlterShareGroupOffsetsResponse:
         message = request.message
         try:
@@ -118,6 +110,7 @@ class ShareOffsets:
 
     # --- DeleteShareGroupOffsets ---
 
+    @handles(DELETE_SHARE_GROUP_OFFSETS)
     def _delete(self, request: Request, now: float) -> DeleteShareGroupOffsetsResponse:
         message = request.message
         try:

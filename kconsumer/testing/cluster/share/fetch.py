@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import SHARE_FETCH, Api
+from kconsumer.schema import SHARE_FETCH
 from kconsumer.schema.share_group import ShareFetchableTopicResponse, ShareFetchPartitionData, ShareFetchResponse
+from kconsumer.testing.cluster.delayed import Delayed, Source
 from kconsumer.testing.cluster.fetch_reads import PartitionError
 from kconsumer.testing.cluster.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from kconsumer.testing.cluster.groups.group import GroupError
-from kconsumer.testing.cluster.requests import Handler, Pending, Request
-from kconsumer.testing.cluster.share.delayed_fetch import DelayedShareFetch
+from kconsumer.testing.cluster.requests import Pending, Request, handles
 from kconsumer.testing.cluster.share.partition import SharePartition
 from kconsumer.testing.cluster.share.partitions import SharePartitions
 from kconsumer.testing.cluster.share.reads import RECORD_LIMIT, ShareReader
@@ -32,10 +31,7 @@ class ShareFetchHandler:
     def __init__(self, cluster: Cluster, requests: ShareRequests, partitions: SharePartitions) -> None:
         self._cluster, self._requests, self._partitions = cluster, requests, partitions
 
-    def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of the API."""
-        return {SHARE_FETCH: self._handle}
-
+    @handles(SHARE_FETCH)
     def _handle(self, request: Request, now: float) -> ShareFetchResponse | Pending:
         message = request.message
         try:
@@ -84,7 +80,8 @@ class ShareFetchHandler:
         def can_complete() -> bool:
             return reader.can_complete(self._present(request, shares))
 
-        DelayedShareFetch(self._cluster, pending, list(shares.values()), can_complete, complete).start(now, max_wait_ms)
+        sources: list[Source] = [source for share in shares.values() for source in (share, share.partition.log)]
+        Delayed(self._cluster, pending, sources, can_complete, complete).start(now, max_wait_ms)
         return pending
 
     def _find(

@@ -7,22 +7,21 @@ differently. From then on, each record of the batch has a state of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
 TERMINAL = (ACKNOWLEDGED, ARCHIVED)
 NO_MEMBER = ""
 
 
+@dataclass(slots=True, eq=False)
 class RecordState:
     """The state of a record, or of all records of a batch."""
 
-    __slots__ = ("count", "deadline", "member_id", "state")
-
-    def __init__(self, state: int, count: int, member_id: str = NO_MEMBER, deadline: float | None = None) -> None:
-        self.state = state
-        self.count = count  # how often it was delivered
-        self.member_id = member_id  # of the member that has acquired it; "": none
-        self.deadline = deadline  # when the acquisition lock expires (ms); None: it is not acquired
+    state: int
+    count: int  # how often it was delivered
+    member_id: str = NO_MEMBER  # of the member that has acquired it; "": none
+    deadline: float | None = None  # when the acquisition lock expires (ms); None: it is not acquired
 
     @property
     def is_terminal(self) -> bool:
@@ -31,7 +30,7 @@ class RecordState:
 
     def copy(self) -> RecordState:
         """Returns a copy."""
-        return RecordState(self.state, self.count, self.member_id, self.deadline)
+        return replace(self)
 
     def restore(self, other: RecordState) -> None:
         """Set all values to those of another state."""

@@ -1,5 +1,5 @@
-"""What ShareFetch and ShareAcknowledge have in common: the checks of a request, its acknowledgements, and sessions that
-end.
+"""Handles ShareAcknowledge, and has what ShareFetch shares with it: the checks of a request, its acknowledgements, and
+sessions that end.
 """
 
 from __future__ import annotations
@@ -9,8 +9,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema.share_group import ShareLeaderIdAndEpoch, ShareNodeEndpoint
+from kconsumer.schema import SHARE_ACKNOWLEDGE
+from kconsumer.schema.share_group import (
+    ShareAcknowledgePartitionData,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+    ShareLeaderIdAndEpoch,
+    ShareNodeEndpoint,
+)
+from kconsumer.testing.cluster.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.cluster.share.acknowledgement import RENEW, AckBatch, Acknowledgement
 from kconsumer.testing.cluster.share.partitions import SharePartitions
 from kconsumer.testing.cluster.share.sessions import SessionKey, ShareSession
@@ -20,7 +29,6 @@ from kconsumer.testing.cluster.topic import NO_LEADER
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.cluster import Cluster
     from kconsumer.testing.cluster.connection import Connection
-    from kconsumer.testing.cluster.requests import Request
 
 MAX_MEMBER_ID_LENGTH = 36
 
@@ -43,10 +51,38 @@ def partition_rows(message: Any) -> Iterator[tuple[TopicIdPartition, Any]]:
 
 
 class ShareRequests:
-    """Handles what is common to the requests of members of share groups."""
+    """Handles ShareAcknowledge, and what is common to the requests of members of share groups."""
 
     def __init__(self, cluster: Cluster, partitions: SharePartitions) -> None:
         self._cluster, self._partitions = cluster, partitions
+
+    @handles(SHARE_ACKNOWLEDGE)
+    def _share_acknowledge(self, request: Request, now: float) -> ShareAcknowledgeResponse:
+        """Acknowledge records without fetching others."""
+        message = request.message
+        try:
+            member = session_key(message)
+            if message.share_session_epoch == INITIAL_EPOCH:
+                raise GroupError(Errors.INVALID_SHARE_SESSION_EPOCH)
+            session = request.broker.share_sessions.advance(member, message.share_session_epoch)
+        except GroupError as error:
+            return ShareAcknowledgeResponse(error_code=error.error)
+        results = self.acknowledge(request, now)
+        if message.share_session_epoch == FINAL_EPOCH:
+            self.end_session(session, now)
+        topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
+        leaders = []
+        for key, (code, text) in results.items():
+            row = ShareAcknowledgePartitionData(partition_index=key[1], error_code=code, error_message=text)
+            if code == Errors.NOT_LEADER_OR_FOLLOWER:
+                row.current_leader = self.leader_of(key)
+                leaders.append(row.current_leader)
+            topics.setdefault(key[0], ShareAcknowledgeTopicResponse(topic_id=key[0])).partitions.append(row)
+        return ShareAcknowledgeResponse(
+            acquisition_lock_timeout_ms=self.lock_ms(message.group_id),
+            responses=list(topics.values()),
+            node_endpoints=self.endpoints(leaders),
+        )
 
     def lock_ms(self, group_id: str) -> int:
         """Returns how long acquisition locks of a group last."""
