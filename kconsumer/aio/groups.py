@@ -252,11 +252,11 @@ class GroupClient(GroupClientBase):
 
     async def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupListing]:
         """Returns the groups of the cluster. See `kconsumer.groups.list`."""
-        return await self._run(self._list(states, types))
+        return await self._run(self._queries.list_groups(states, types))
 
     async def describe(self, group: str) -> GroupDescription:
         """Returns a group and its members. See `kconsumer.groups.describe`."""
-        return await self._run(self._describe(group))
+        return await self._run(self._queries.describe_group(group))
 
     async def describe_all(
         self, *, states: Iterable[str] = (), types: Iterable[str] = ()
@@ -265,14 +265,14 @@ class GroupClient(GroupClientBase):
 
         Groups of types that cannot be described, such as streams groups, are left out.
         """
-        return await self._run(self._describe_all(states, types))
+        return await self._run(self._queries.describe_all(states, types))
 
     async def offsets(self, group: GroupDescription, *, seconds: bool = False) -> dict[TopicPartition, GroupOffset]:
         """Returns the offsets of a group by partition. The owners of the partitions are taken from `group`.
 
         With `seconds=True`, one batch of each partition with a lag is read for `lag_seconds`.
         """
-        return await self._run(self._offsets(group, seconds))
+        return (await self._run(self._queries.group_offsets([group], seconds)))[0]
 
     async def all_offsets(
         self, groups: Collection[GroupDescription], *, seconds: bool = False
@@ -282,65 +282,65 @@ class GroupClient(GroupClientBase):
         The first offset and the end offset of a partition are requested only once for all groups. `seconds` is that of
         `offsets`.
         """
-        return await self._run(self._all_offsets(groups, seconds))
+        return await self._run(self._queries.group_offsets(groups, seconds))
 
     async def alter_offsets(self, group: str, offsets: NewOffsets) -> None:
         """Set committed offsets of a group that has no members. See `kconsumer.groups.alter_offsets`."""
-        await self._run(self._alter_offsets(group, offsets))
+        await self._run(self._queries.alter_offsets(group, offsets))
 
     async def alter_share_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set start offsets of a share group without members. See `kconsumer.groups.alter_share_offsets`."""
-        await self._run(self._alter_share_offsets(group, offsets))
+        await self._run(self._queries.alter_share_offsets(group, offsets))
 
     async def delete_share_offsets(self, group: str, topics: Iterable[str]) -> None:
         """Delete start offsets of a share group without members. See `kconsumer.groups.delete_share_offsets`."""
-        await self._run(self._delete_share_offsets(group, topics))
+        await self._run(self._queries.delete_share_offsets(group, topics))
 
     async def delete_offsets(self, group: str, topics_or_partitions: Iterable[TopicOrPartition]) -> None:
         """Delete committed offsets of a group. See `kconsumer.groups.delete_offsets`."""
-        await self._run(self._delete_offsets(group, topics_or_partitions))
+        await self._run(self._queries.delete_offsets(group, topics_or_partitions))
 
     async def remove_members(self, group: str, members: Iterable[str | GroupMember], reason: str | None = None) -> None:
         """Remove members from a group. See `kconsumer.groups.remove_members`."""
-        await self._run(self._remove_members(group, members, reason))
+        await self._run(self._queries.remove_members(group, members, reason))
 
     async def configs(self, group: str) -> dict[str, str | None]:
         """Returns the settings of a group by name. See `kconsumer.groups.configs`."""
-        return await self._run(self._configs(group))
+        return await self._run(self._queries.configs(group))
 
     async def alter_configs(self, group: str, configs: Configs) -> None:
         """Set settings of a group at the brokers. See `kconsumer.groups.alter_configs`."""
-        await self._run(self._alter_configs(group, configs))
+        await self._run(self._queries.alter_configs(group, configs))
 
     async def client_metrics(self) -> dict[str, dict[str, str | None]]:
         """Returns the subscriptions for metrics of clients. See `kconsumer.groups.client_metrics`."""
-        return await self._run(self._client_metrics())
+        return await self._run(self._queries.client_metrics())
 
     async def alter_client_metrics(self, name: str, configs: Configs) -> None:
         """Set settings of a subscription for metrics of clients. See `kconsumer.groups.alter_client_metrics`."""
-        await self._run(self._alter_client_metrics(name, configs))
+        await self._run(self._queries.alter_client_metrics(name, configs))
 
     async def delete_client_metrics(self, name: str) -> None:
         """Delete a subscription for metrics of clients. See `kconsumer.groups.delete_client_metrics`."""
-        await self._run(self._alter_client_metrics(name, dict.fromkeys(SUBSCRIPTION_SETTINGS)))
+        await self._run(self._queries.alter_client_metrics(name, dict.fromkeys(SUBSCRIPTION_SETTINGS)))
 
     async def partition_offsets(
         self, partitions: Iterable[TopicOrPartition], at: Time = "latest"
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Returns the offset at a time in each of these partitions. See `kconsumer.cluster.offsets`."""
-        return await self._run(self._partition_offsets(partitions, at))
+        return await self._run(self._queries.partition_offsets(partitions, at))
 
     async def delete(self, group: str) -> None:
         """Delete a group that has no members, with its offsets. See `kconsumer.groups.delete`."""
-        await self._run(self._delete(group))
+        await self._run(self._queries.delete_group(group))
 
     async def describe_cluster(self) -> ClusterDescription:
         """Returns the id, the controller and the brokers of the cluster. See `kconsumer.cluster.describe`."""
-        return await self._run(self._describe_cluster())
+        return await self._run(self._queries.describe_cluster())
 
     async def stuck_transactions(self, partitions: Iterable[TopicOrPartition]) -> builtins.list[OpenTransaction]:
         """Returns the open transactions in these partitions. See `kconsumer.cluster.stuck_transactions`."""
-        return await self._run(self._stuck_transactions(partitions))
+        return await self._run(self._queries.stuck_transactions(partitions))
 
     async def close(self) -> None:
         """Close the connections. Does nothing if they are closed already."""

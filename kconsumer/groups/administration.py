@@ -1,5 +1,5 @@
-"""The requests of an administrator that change a group or read its settings: what each contains, and how its response
-is parsed. `manager.py` sends them.
+"""The requests of an administrator that list groups, read offsets and settings, or change a group: what each contains,
+and how its response is parsed. `manager.py` sends them.
 """
 
 from __future__ import annotations
@@ -9,17 +9,51 @@ from typing import Any
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._internal.managers import Reply
-from kconsumer.errors import CoordinatorError, error_for
+from kconsumer.coordinator.commit_messages import LAST_VERSION_WITH_NAMES, commit_message
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.groups.manager import QueryKind
-from kconsumer.groups.responses import and_others, raise_error
+from kconsumer.groups.responses import (
+    MIN_VERSION_STATES,
+    MIN_VERSION_TYPES,
+    parse_altered,
+    parse_altered_share,
+    parse_committed,
+    parse_deleted,
+    parse_deleted_share_offsets,
+    parse_listing,
+    parse_share_offsets,
+    raise_error,
+    raise_first,
+)
 from kconsumer.groups.types import GroupMember
-from kconsumer.schema import LEAVE_GROUP
+from kconsumer.schema import (
+    ALTER_SHARE_GROUP_OFFSETS,
+    DELETE_SHARE_GROUP_OFFSETS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+)
+from kconsumer.schema.admin import ListGroupsRequest
 from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
 from kconsumer.schema.group_deletion import (
+    DELETE_GROUPS,
     OFFSET_DELETE,
+    DeleteGroupsRequest,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
+)
+from kconsumer.schema.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
+from kconsumer.schema.share_group import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
 )
 from kconsumer.schema.telemetry import CLIENT_METRICS, LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
 from kconsumer.schema.topics import (
@@ -31,7 +65,7 @@ from kconsumer.schema.topics import (
     DescribeConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from kconsumer.types import TopicPartition
+from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 GROUP_RESOURCE = 32  # the type of resource in requests for settings
 RESOURCES = {GROUP_RESOURCE: "group", CLIENT_METRICS: "client metrics"}
@@ -42,6 +76,79 @@ HINTS: dict[int, str] = {
     Errors.NON_EMPTY_GROUP: "; stop the members of the group first",
     Errors.UNKNOWN_MEMBER_ID: "; the group has no such member, or one that is not of the classic protocol",
 }
+
+
+DELETION = QueryKind(DELETE_GROUPS, lambda group: DeleteGroupsRequest(groups_names=[group]), parse_deleted)
+COMMITTED = QueryKind(
+    OFFSET_FETCH,
+    lambda group: OffsetFetchRequest(
+        group_id=group, topics=None, groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]
+    ),
+    parse_committed,
+    min_version=2,  # null requests all topics
+    max_version=9,  # from version 10 on, the response has topic ids in place of names
+)
+SHARE_OFFSETS = QueryKind(
+    DESCRIBE_SHARE_GROUP_OFFSETS,
+    lambda group: DescribeShareGroupOffsetsRequest(
+        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)]
+    ),
+    parse_share_offsets,
+)
+#: The requests for the offsets of a group by partition, by type of group.
+POSITIONS = {"consumer": COMMITTED, "classic": COMMITTED, "share": SHARE_OFFSETS}
+
+
+def group_listing(states: Collection[str], types: Collection[str]) -> QueryKind:
+    """Returns the request for the groups that a broker coordinates.
+
+    The result contains only groups with one of `states` and one of `types`. An empty collection excludes no group.
+    Brokers that cannot filter by them refuse the request with UnsupportedVersionError.
+    """
+    message = ListGroupsRequest(states_filter=sorted(states), types_filter=sorted(types))
+    min_version = MIN_VERSION_TYPES if types else MIN_VERSION_STATES if states else 0
+    needs = "filtering by types needs Kafka 3.8" if types else "filtering by states needs Kafka 2.6"
+    return QueryKind(LIST_GROUPS, lambda _: message, parse_listing, min_version, needs=needs)
+
+
+def offset_commit(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> QueryKind:
+    """Returns the request that commits offsets for a group without members.
+
+    Coordinators accept such a commit, which has no member id, only while the group is empty.
+    """
+    return QueryKind(
+        OFFSET_COMMIT,
+        lambda group: commit_message(group, Generation(), None, offsets, {}),
+        parse_altered,
+        max_version=LAST_VERSION_WITH_NAMES,
+        final_codes=(Errors.UNKNOWN_TOPIC_OR_PARTITION,),
+    )
+
+
+def share_offset_change(offsets: Mapping[TopicPartition, int]) -> QueryKind:
+    """Returns the request that sets start offsets of a share group without members."""
+    topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
+    for tp, offset in sorted(offsets.items()):
+        row = AlterShareGroupOffsetsRequestPartition(partition_index=tp.partition, start_offset=offset)
+        topics.setdefault(tp.topic, []).append(row)
+    rows = [AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=found) for name, found in topics.items()]
+    return QueryKind(
+        ALTER_SHARE_GROUP_OFFSETS,
+        lambda group: AlterShareGroupOffsetsRequest(group_id=group, topics=rows),
+        parse_altered_share,
+        final_codes=(Errors.UNKNOWN_TOPIC_OR_PARTITION,),
+    )
+
+
+def share_offset_deletion(topics: Collection[str]) -> QueryKind:
+    """Returns the request that deletes what a share group without members has stored about topics."""
+    rows = [DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in sorted(topics)]
+    return QueryKind(
+        DELETE_SHARE_GROUP_OFFSETS,
+        lambda group: DeleteShareGroupOffsetsRequest(group_id=group, topics=rows),
+        parse_deleted_share_offsets,
+        final_codes=(Errors.UNKNOWN_TOPIC_OR_PARTITION,),
+    )
 
 
 def offset_deletion(partitions: Iterable[TopicPartition]) -> QueryKind:
@@ -60,10 +167,15 @@ def offset_deletion(partitions: Iterable[TopicPartition]) -> QueryKind:
 
 def _parse_deleted_offsets(reply: Reply) -> None:
     raise_error(reply.message.error_code, f"deleting offsets{HINTS.get(reply.message.error_code, '')}", None, "Delete")
-    _raise_first(
-        (f"deleting the offset of {TopicPartition(topic.name, row.partition_index)}", row.error_code)
-        for topic in reply.message.topics
-        for row in topic.partitions
+    raise_first(
+        (
+            (f"deleting the offset of {TopicPartition(topic.name, row.partition_index)}", row.error_code, None)
+            for topic in reply.message.topics
+            for row in topic.partitions
+        ),
+        "row",
+        HINTS,
+        "Delete",
     )
 
 
@@ -87,21 +199,9 @@ def removal(members: Collection[str | GroupMember], reason: str | None) -> Query
 
 def _parse_removed(reply: Reply) -> None:
     raise_error(reply.message.error_code, "removing members")
-    _raise_first(
-        (f"removing member {row.group_instance_id or row.member_id!r}", row.error_code) for row in reply.message.members
-    )
-
-
-def _raise_first(rows: Iterable[tuple[str, int]]) -> None:
-    """Raise the error of the first row that failed. Errors after which the request is retried come first."""
-    failed = [(context, code) for context, code in rows if code]
-    errors = [
-        error_for(code, f"{context}{and_others(len(failed) - 1, 'row')}{HINTS.get(code, '')}", operation="Delete")
-        for context, code in failed
-    ]
-    errors.sort(key=lambda error: not isinstance(error, CoordinatorError))
-    if errors:
-        raise errors[0]
+    members = reply.message.members
+    rows = ((f"removing member {row.group_instance_id or row.member_id!r}", row.error_code, None) for row in members)
+    raise_first(rows, "row", HINTS, "Delete")
 
 
 def config_query(names: Iterable[str], kind: int = GROUP_RESOURCE) -> QueryKind:

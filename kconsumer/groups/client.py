@@ -244,12 +244,12 @@ class GroupClient(GroupClientBase):
     @guarded
     def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupListing]:
         """Returns the groups of the cluster. See `kconsumer.groups.list`."""
-        return self._engine.run(self._list(states, types))
+        return self._engine.run(self._queries.list_groups(states, types))
 
     @guarded
     def describe(self, group: str) -> GroupDescription:
         """Returns a group and its members. See `kconsumer.groups.describe`."""
-        return self._engine.run(self._describe(group))
+        return self._engine.run(self._queries.describe_group(group))
 
     @guarded
     def describe_all(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupDescription]:
@@ -257,7 +257,7 @@ class GroupClient(GroupClientBase):
 
         Groups of types that cannot be described, such as streams groups, are left out.
         """
-        return self._engine.run(self._describe_all(states, types))
+        return self._engine.run(self._queries.describe_all(states, types))
 
     @guarded
     def offsets(self, group: GroupDescription, *, seconds: bool = False) -> dict[TopicPartition, GroupOffset]:
@@ -265,7 +265,7 @@ class GroupClient(GroupClientBase):
 
         With `seconds=True`, one batch of each partition with a lag is read for `lag_seconds`.
         """
-        return self._engine.run(self._offsets(group, seconds))
+        return self._engine.run(self._queries.group_offsets([group], seconds))[0]
 
     @guarded
     def all_offsets(
@@ -276,79 +276,79 @@ class GroupClient(GroupClientBase):
         The first offset and the end offset of a partition are requested only once for all groups. `seconds` is that of
         `offsets`.
         """
-        return self._engine.run(self._all_offsets(groups, seconds))
+        return self._engine.run(self._queries.group_offsets(groups, seconds))
 
     @guarded
     def alter_offsets(self, group: str, offsets: NewOffsets) -> None:
         """Set committed offsets of a group that has no members. See `kconsumer.groups.alter_offsets`."""
-        self._engine.run(self._alter_offsets(group, offsets))
+        self._engine.run(self._queries.alter_offsets(group, offsets))
 
     @guarded
     def alter_share_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set start offsets of a share group without members. See `kconsumer.groups.alter_share_offsets`."""
-        self._engine.run(self._alter_share_offsets(group, offsets))
+        self._engine.run(self._queries.alter_share_offsets(group, offsets))
 
     @guarded
     def delete_share_offsets(self, group: str, topics: Iterable[str]) -> None:
         """Delete start offsets of a share group without members. See `kconsumer.groups.delete_share_offsets`."""
-        self._engine.run(self._delete_share_offsets(group, topics))
+        self._engine.run(self._queries.delete_share_offsets(group, topics))
 
     @guarded
     def delete_offsets(self, group: str, topics_or_partitions: Iterable[TopicOrPartition]) -> None:
         """Delete committed offsets of a group. See `kconsumer.groups.delete_offsets`."""
-        self._engine.run(self._delete_offsets(group, topics_or_partitions))
+        self._engine.run(self._queries.delete_offsets(group, topics_or_partitions))
 
     @guarded
     def remove_members(self, group: str, members: Iterable[str | GroupMember], reason: str | None = None) -> None:
         """Remove members from a group. See `kconsumer.groups.remove_members`."""
-        self._engine.run(self._remove_members(group, members, reason))
+        self._engine.run(self._queries.remove_members(group, members, reason))
 
     @guarded
     def configs(self, group: str) -> dict[str, str | None]:
         """Returns the settings of a group by name. See `kconsumer.groups.configs`."""
-        return self._engine.run(self._configs(group))
+        return self._engine.run(self._queries.configs(group))
 
     @guarded
     def alter_configs(self, group: str, configs: Configs) -> None:
         """Set settings of a group at the brokers. See `kconsumer.groups.alter_configs`."""
-        self._engine.run(self._alter_configs(group, configs))
+        self._engine.run(self._queries.alter_configs(group, configs))
 
     @guarded
     def client_metrics(self) -> dict[str, dict[str, str | None]]:
         """Returns the subscriptions for metrics of clients. See `kconsumer.groups.client_metrics`."""
-        return self._engine.run(self._client_metrics())
+        return self._engine.run(self._queries.client_metrics())
 
     @guarded
     def alter_client_metrics(self, name: str, configs: Configs) -> None:
         """Set settings of a subscription for metrics of clients. See `kconsumer.groups.alter_client_metrics`."""
-        self._engine.run(self._alter_client_metrics(name, configs))
+        self._engine.run(self._queries.alter_client_metrics(name, configs))
 
     @guarded
     def delete_client_metrics(self, name: str) -> None:
         """Delete a subscription for metrics of clients. See `kconsumer.groups.delete_client_metrics`."""
-        self._engine.run(self._alter_client_metrics(name, dict.fromkeys(SUBSCRIPTION_SETTINGS)))
+        self._engine.run(self._queries.alter_client_metrics(name, dict.fromkeys(SUBSCRIPTION_SETTINGS)))
 
     @guarded
     def partition_offsets(
         self, partitions: Iterable[TopicOrPartition], at: Time = "latest"
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Returns the offset at a time in each of these partitions. See `kconsumer.cluster.offsets`."""
-        return self._engine.run(self._partition_offsets(partitions, at))
+        return self._engine.run(self._queries.partition_offsets(partitions, at))
 
     @guarded
     def delete(self, group: str) -> None:
         """Delete a group that has no members, with its offsets. See `kconsumer.groups.delete`."""
-        self._engine.run(self._delete(group))
+        self._engine.run(self._queries.delete_group(group))
 
     @guarded
     def describe_cluster(self) -> ClusterDescription:
         """Returns the id, the controller and the brokers of the cluster. See `kconsumer.cluster.describe`."""
-        return self._engine.run(self._describe_cluster())
+        return self._engine.run(self._queries.describe_cluster())
 
     @guarded
     def stuck_transactions(self, partitions: Iterable[TopicOrPartition]) -> builtins.list[OpenTransaction]:
         """Returns the open transactions in these partitions. See `kconsumer.cluster.stuck_transactions`."""
-        return self._engine.run(self._stuck_transactions(partitions))
+        return self._engine.run(self._queries.stuck_transactions(partitions))
 
     def close(self) -> None:
         """Close the connections. Does nothing if they are closed already."""

@@ -1,15 +1,14 @@
-"""Sends the requests that list, describe and delete groups, and read and change their offsets, for a client that is not
-a member.
+"""Sends the requests of a client that is not a member of the groups which it queries and changes.
 
 Decides which broker receives a request and which errors are retried until the deadline. Each of the three types of
-group has its own request for a description. If the type is unknown, they are tried one after the other. `responses.py`
-parses the responses.
+group has its own request for a description. If the type is unknown, they are tried one after the other. `administration.py`
+has most other requests, and `responses.py` parses the responses.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,57 +16,17 @@ from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
 from kconsumer._common.error_codes import Errors
 from kconsumer._internal.managers import FOREVER, PendingCall, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.config.option_groups import RetryConfig
-from kconsumer.coordinator.commit_messages import LAST_VERSION_WITH_NAMES, commit_message
-from kconsumer.coordinator.group_member import Generation
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.errors import BrokerError, CoordinatorError, KafkaError, UnsupportedVersionError, error_for
-from kconsumer.groups.responses import (
-    MIN_VERSION_STATES,
-    MIN_VERSION_TYPES,
-    GroupPosition,
-    parse_altered,
-    parse_altered_share,
-    parse_classic,
-    parse_committed,
-    parse_consumer,
-    parse_deleted,
-    parse_deleted_share_offsets,
-    parse_listing,
-    parse_share,
-    parse_share_offsets,
-)
-from kconsumer.groups.types import GroupDescription, GroupListing
+from kconsumer.groups.responses import parse_classic, parse_consumer, parse_share
+from kconsumer.groups.types import GroupDescription
 from kconsumer.metadata.manager import MetadataManager
-from kconsumer.schema import (
-    ALTER_SHARE_GROUP_OFFSETS,
-    CONSUMER_GROUP_DESCRIBE,
-    DELETE_GROUPS,
-    DELETE_SHARE_GROUP_OFFSETS,
-    DESCRIBE_GROUPS,
-    DESCRIBE_SHARE_GROUP_OFFSETS,
-    LIST_GROUPS,
-    OFFSET_COMMIT,
-    OFFSET_FETCH,
-    SHARE_GROUP_DESCRIBE,
-)
-from kconsumer.schema.admin import ConsumerGroupDescribeRequest, DescribeGroupsRequest, ListGroupsRequest
+from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, SHARE_GROUP_DESCRIBE
+from kconsumer.schema.admin import ConsumerGroupDescribeRequest, DescribeGroupsRequest
 from kconsumer.schema.dsl import Api
-from kconsumer.schema.group_deletion import DeleteGroupsRequest
-from kconsumer.schema.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
-from kconsumer.schema.share_group import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
-    DeleteShareGroupOffsetsRequest,
-    DeleteShareGroupOffsetsRequestTopic,
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-    ShareGroupDescribeRequest,
-)
-from kconsumer.types import OffsetAndMetadata, TopicPartition
+from kconsumer.schema.share_group import ShareGroupDescribeRequest
 
 T = TypeVar("T")
-Positions = dict[TopicPartition, GroupPosition]
 
 
 class QueryKind(NamedTuple):
@@ -90,26 +49,6 @@ DESCRIPTIONS: dict[str, QueryKind] = {
     "classic": QueryKind(DESCRIBE_GROUPS, lambda group: DescribeGroupsRequest(groups=[group]), parse_classic),
     "share": QueryKind(SHARE_GROUP_DESCRIBE, lambda group: ShareGroupDescribeRequest(group_ids=[group]), parse_share),
 }
-COMMITTED = QueryKind(
-    OFFSET_FETCH,
-    lambda group: OffsetFetchRequest(
-        group_id=group, topics=None, groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]
-    ),
-    parse_committed,
-    min_version=2,  # null requests all topics
-    max_version=9,  # from version 10 on, the response has topic ids in place of names
-)
-SHARE_OFFSETS = QueryKind(
-    DESCRIBE_SHARE_GROUP_OFFSETS,
-    lambda group: DescribeShareGroupOffsetsRequest(
-        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)]
-    ),
-    parse_share_offsets,
-)
-POSITIONS = {"consumer": COMMITTED, "classic": COMMITTED, "share": SHARE_OFFSETS}
-
-
-DELETION = QueryKind(DELETE_GROUPS, lambda group: DeleteGroupsRequest(groups_names=[group]), parse_deleted)
 
 
 class GroupsManager:
@@ -126,20 +65,6 @@ class GroupsManager:
         self._coordinators: dict[str, CoordinatorManager] = {}
         self._pending: list[PendingQuery[Any]] = []
 
-    def list_groups(
-        self, broker: int, states: Collection[str], types: Collection[str], deadline: float
-    ) -> Promise[list[GroupListing]]:
-        """Request the groups that this broker coordinates. Returns a promise.
-
-        The result contains only groups with one of `states` and one of `types`. An empty collection excludes no group.
-        The promise fails with UnsupportedVersionError if the broker cannot filter by them.
-        """
-        message = ListGroupsRequest(states_filter=sorted(states), types_filter=sorted(types))
-        min_version = MIN_VERSION_TYPES if types else MIN_VERSION_STATES if states else 0
-        needs = "filtering by types needs Kafka 3.8" if types else "filtering by states needs Kafka 2.6"
-        kind = QueryKind(LIST_GROUPS, lambda _: message, parse_listing, min_version, needs=needs)
-        return self._start(PendingQuery(kind, "", str(broker), deadline, RetryTimer(self._retry_backoff)))
-
     def describe(self, group: str, deadline: float, kind: str | None = None) -> Promise[GroupDescription]:
         """Request a group and its members. Returns a promise.
 
@@ -150,51 +75,6 @@ class GroupsManager:
         kinds = list(DESCRIPTIONS.values()) if kind is None else [DESCRIPTIONS[kind]]
         self._describe(group, deadline, kinds, promise)
         return promise
-
-    def offsets(self, group: str, kind: str, deadline: float) -> Promise[Positions]:
-        """Request the offsets of a group by partition. Returns a promise. `kind` is the type of the group."""
-        return self._start(PendingQuery(POSITIONS[kind], group, None, deadline, RetryTimer(self._retry_backoff)))
-
-    def alter_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float
-    ) -> Promise[None]:
-        """Commit offsets for a group without members. Returns a promise.
-
-        Coordinators accept such a commit, which has no member id, only while the group is empty.
-        """
-        kind = QueryKind(
-            OFFSET_COMMIT,
-            lambda group: commit_message(group, Generation(), None, offsets, {}),
-            parse_altered,
-            max_version=LAST_VERSION_WITH_NAMES,
-            final_codes=(Errors.UNKNOWN_TOPIC_OR_PARTITION,),
-        )
-        return self._start(PendingQuery(kind, group, None, deadline, RetryTimer(self._retry_backoff)))
-
-    def alter_share_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> Promise[None]:
-        """Set start offsets of a share group without members. Returns a promise."""
-        kind = QueryKind(
-            ALTER_SHARE_GROUP_OFFSETS,
-            lambda group: AlterShareGroupOffsetsRequest(group_id=group, topics=_share_topics(offsets)),
-            parse_altered_share,
-            final_codes=(Errors.UNKNOWN_TOPIC_OR_PARTITION,),
-        )
-        return self._start(PendingQuery(kind, group, None, deadline, RetryTimer(self._retry_backoff)))
-
-    def delete_share_offsets(self, group: str, topics: Collection[str], deadline: float) -> Promise[None]:
-        """Delete what a share group without members has stored about topics. Returns a promise."""
-        rows = [DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in sorted(topics)]
-        kind = QueryKind(
-            DELETE_SHARE_GROUP_OFFSETS,
-            lambda group: DeleteShareGroupOffsetsRequest(group_id=group, topics=rows),
-            parse_deleted_share_offsets,
-            final_codes=(Errors.UNKNOWN_TOPIC_OR_PARTITION,),
-        )
-        return self._start(PendingQuery(kind, group, None, deadline, RetryTimer(self._retry_backoff)))
-
-    def delete(self, group: str, deadline: float) -> Promise[None]:
-        """Delete a group of any type, with its offsets. Returns a promise."""
-        return self._start(PendingQuery(DELETION, group, None, deadline, RetryTimer(self._retry_backoff)))
 
     def request(self, kind: QueryKind, deadline: float, group: str = "", node: int | None = None) -> Promise[Any]:
         """Send a request of any kind. Returns a promise.
@@ -335,15 +215,6 @@ class PendingQuery(PendingCall[T]):
         """Fail the promise with TimeoutError, whose cause is the last error."""
         of_group = f"of group {self.group!r} " if self.group else ""
         self.time_out(f"{self.kind.api.name} {of_group}received no response within the timeout")
-
-
-def _share_topics(offsets: Mapping[TopicPartition, int]) -> list[AlterShareGroupOffsetsRequestTopic]:
-    """Returns the start offsets by topic, in the form of AlterShareGroupOffsets."""
-    topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
-    for tp, offset in sorted(offsets.items()):
-        row = AlterShareGroupOffsetsRequestPartition(partition_index=tp.partition, start_offset=offset)
-        topics.setdefault(tp.topic, []).append(row)
-    return [AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=rows) for name, rows in topics.items()]
 
 
 def _is_other_type(error: KafkaError) -> bool:

@@ -1,16 +1,17 @@
 """GroupQueries: operations that query and change groups without joining them, for clients that block and clients that
-await.
+await (see `engine/waiting.py`).
 
-An operation may have several requests in flight at once. This module also computes the values that need several
-responses, such as the lag.
+An operation checks its arguments when it starts, and may have several requests in flight at once. This module also
+computes the values that need several responses, such as the lag.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from kconsumer._client.offset_arguments import offsets_to_commit, timestamp, topic_partitions
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.lock import Timer
 from kconsumer._internal.managers import Promise
@@ -19,12 +20,19 @@ from kconsumer.engine.base import Engine
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import GroupError, KafkaError, error_for
 from kconsumer.groups.administration import (
+    DELETION,
+    POSITIONS,
     config_change,
     config_query,
+    group_listing,
+    offset_commit,
     offset_deletion,
     removal,
+    share_offset_change,
+    share_offset_deletion,
     subscription_listing,
 )
+from kconsumer.groups.client_base import SPECIAL_TIMES, STATES, TYPES, Configs, NewOffsets, Time, TopicOrPartition
 from kconsumer.groups.first_records import FIRST_BYTES, NEXT_BYTES, FirstRecord, first_record
 from kconsumer.groups.manager import DESCRIPTIONS, GroupsManager, QueryKind
 from kconsumer.groups.responses import GroupPosition
@@ -45,7 +53,7 @@ from kconsumer.groups.types import (
 )
 from kconsumer.offsets.list_offsets import EARLIEST, LATEST, OffsetTable
 from kconsumer.schema.telemetry import CLIENT_METRICS
-from kconsumer.types import OffsetAndMetadata, TopicPartition
+from kconsumer.types import TopicPartition
 
 K = TypeVar("K", bound=Hashable)
 Place = tuple[TopicPartition, int]  # an offset in a partition
@@ -62,19 +70,22 @@ class GroupQueries:
         parts.managers.append(self._groups)
         parts.telemetry.end()  # this client is no consumer
 
-    def list_groups(
-        self, states: Collection[str], types: Collection[str], timer: Timer
-    ) -> Operation[list[GroupListing]]:
+    def _timer(self) -> Timer:
+        return Timer(self._components.clock, float(self._components.config.default_api_timeout_ms))
+
+    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> Operation[list[GroupListing]]:
         """Returns the groups of all brokers, sorted by name.
 
-        The result contains only groups with one of `states` and one of `types`. An empty collection excludes no group.
+        The result contains only groups with one of `states` and one of `types`. No names exclude no group.
         """
+        wanted, timer = (_canonical_names(states, STATES, "state"), _canonical_names(types, TYPES, "type")), self._timer()
         with self._components.changing():
             metadata = self._components.metadata.refresh()
         yield from self._operations.result(metadata, timer, "fetching metadata")
         with self._components.changing():
             brokers = self._components.cluster.nodes
-            promises = [self._groups.list_groups(broker, states, types, timer.deadline) for broker in brokers]
+            kind = group_listing(*wanted)
+            promises = [self._groups.request(kind, timer.deadline, node=broker) for broker in brokers]
         found: dict[str, GroupListing] = {}
         try:
             for promise in promises:
@@ -85,17 +96,20 @@ class GroupQueries:
             self._abandon(promises)
         return [found[group_id] for group_id in sorted(found)]
 
-    def describe_group(self, group: str, timer: Timer) -> Operation[GroupDescription]:
+    def describe_group(self, group: str) -> Operation[GroupDescription]:
         """Returns the description of a classic, consumer or share group."""
+        timer = self._timer()
         with self._components.changing():
             promise = self._groups.describe(group, timer.deadline)
         return (yield from self._operations.result(promise, timer, f"describing group {group!r}"))
 
-    def describe_listed(self, listings: Iterable[GroupListing], timer: Timer) -> Operation[list[GroupDescription]]:
-        """Returns the descriptions of these groups. All requests are sent at once.
+    def describe_all(self, states: Iterable[str], types: Iterable[str]) -> Operation[list[GroupDescription]]:
+        """Returns the descriptions of the groups that `list_groups` returns. All requests are sent at once.
 
         Groups of types that cannot be described, and groups that were deleted meanwhile, are left out.
         """
+        listings = yield from self.list_groups(states, types)
+        timer = self._timer()
         known = [listing for listing in listings if listing.type is None or listing.type in DESCRIPTIONS]
         with self._components.changing():
             promises = [self._groups.describe(found.group_id, timer.deadline, found.type) for found in known]
@@ -114,15 +128,16 @@ class GroupQueries:
         return descriptions
 
     def group_offsets(
-        self, groups: Collection[GroupDescription], seconds: bool, timer: Timer
+        self, groups: Collection[GroupDescription], seconds: bool
     ) -> Operation[list[dict[TopicPartition, GroupOffset]]]:
         """Returns one dict for each group, in the order of `groups`: partition -> offsets of the group.
 
         The dict contains the partitions with a committed offset and those assigned to a member. If `seconds` is True,
         the offsets have `lag_seconds`.
         """
+        timer = self._timer()
         with self._components.changing():
-            promises = [self._groups.offsets(group.group_id, group.type, timer.deadline) for group in groups]
+            promises = [self._groups.request(POSITIONS[group.type], timer.deadline, group.group_id) for group in groups]
         positions = []
         try:
             for promise in promises:
@@ -169,93 +184,92 @@ class GroupQueries:
             max_bytes = NEXT_BYTES
         return ages
 
-    def alter_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timer: Timer
-    ) -> Operation[None]:
+    def alter_offsets(self, group: str, offsets: NewOffsets) -> Operation[None]:
         """Commit offsets for a group without members."""
-        if not offsets:
-            return
-        with self._components.changing():
-            promise = self._groups.alter_offsets(group, offsets, timer.deadline)
-        yield from self._operations.result(promise, timer, f"committing offsets of group {group!r}")
+        checked = offsets_to_commit(offsets)
+        if checked:
+            yield from self._request(offset_commit(checked), f"committing offsets of group {group!r}", group)
 
-    def alter_share_offsets(self, group: str, offsets: Mapping[TopicPartition, int], timer: Timer) -> Operation[None]:
+    def alter_share_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> Operation[None]:
         """Set start offsets of a share group without members."""
-        if not offsets:
-            return
-        with self._components.changing():
-            promise = self._groups.alter_share_offsets(group, offsets, timer.deadline)
-        yield from self._operations.result(promise, timer, f"setting start offsets of group {group!r}")
+        checked = {tp: at.offset for tp, at in offsets_to_commit(offsets).items()}
+        if checked:
+            yield from self._request(share_offset_change(checked), f"setting start offsets of group {group!r}", group)
 
-    def delete_share_offsets(self, group: str, topics: Collection[str], timer: Timer) -> Operation[None]:
+    def delete_share_offsets(self, group: str, topics: Iterable[str]) -> Operation[None]:
         """Delete the start offsets of these topics in a share group without members."""
-        if not topics:
-            return
-        with self._components.changing():
-            promise = self._groups.delete_share_offsets(group, topics, timer.deadline)
-        yield from self._operations.result(promise, timer, f"deleting start offsets of group {group!r}")
+        _refuse_text(topics, "topics")
+        names = frozenset(topics)
+        if names:
+            yield from self._request(share_offset_deletion(names), f"deleting start offsets of group {group!r}", group)
 
-    def delete_group(self, group: str, timer: Timer) -> Operation[None]:
+    def delete_group(self, group: str) -> Operation[None]:
         """Delete a group without members, with its offsets."""
-        with self._components.changing():
-            promise = self._groups.delete(group, timer.deadline)
-        yield from self._operations.result(promise, timer, f"deleting group {group!r}")
+        yield from self._request(DELETION, f"deleting group {group!r}", group)
 
-    def delete_offsets(
-        self, group: str, topics: Collection[str], partitions: Collection[TopicPartition], timer: Timer
-    ) -> Operation[None]:
+    def delete_offsets(self, group: str, topics_or_partitions: Iterable[TopicOrPartition]) -> Operation[None]:
         """Delete the committed offsets of these partitions, and of all partitions of these topics."""
+        (topics, partitions), timer = _topics_and_partitions(topics_or_partitions), self._timer()
         tables = (yield from self._operations.topics(topics, timer)) if topics else {}
         missing = sorted(set(topics) - set(tables))
         if missing:
             raise error_for(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"deleting the offsets of topic {missing[0]!r}")
         wanted = {*partitions, *(TopicPartition(i.topic, i.partition) for table in tables.values() for i in table)}
         if wanted:
-            yield from self._request(offset_deletion(wanted), f"deleting offsets of group {group!r}", timer, group)
+            what = f"deleting offsets of group {group!r}"
+            yield from self._request(offset_deletion(wanted), what, group, timer)
 
     def remove_members(
-        self, group: str, members: Collection[str | GroupMember], reason: str | None, timer: Timer
+        self, group: str, members: Iterable[str | GroupMember], reason: str | None
     ) -> Operation[None]:
         """Remove these members. A text is the instance id of a static member."""
-        if members:
-            yield from self._request(removal(members, reason), f"removing members of group {group!r}", timer, group)
+        _refuse_text(members, "members")
+        chosen = [*members]
+        if chosen:
+            yield from self._request(removal(chosen, reason), f"removing members of group {group!r}", group)
 
-    def configs(self, group: str, timer: Timer) -> Operation[dict[str, str | None]]:
+    def configs(self, group: str) -> Operation[dict[str, str | None]]:
         """Returns the settings of a group by name."""
         found: dict[str, dict[str, str | None]]
-        found = yield from self._request(config_query([group]), f"reading settings of group {group!r}", timer)
+        found = yield from self._request(config_query([group]), f"reading settings of group {group!r}")
         return found[group]
 
-    def alter_configs(self, group: str, configs: Mapping[str, Any], timer: Timer) -> Operation[None]:
+    def alter_configs(self, group: str, configs: Configs) -> Operation[None]:
         """Set settings of a group, and remove those whose value is None."""
-        if configs:
-            yield from self._request(config_change(group, configs), f"changing settings of group {group!r}", timer)
+        changes = dict(configs)
+        if changes:
+            yield from self._request(config_change(group, changes), f"changing settings of group {group!r}")
 
-    def client_metrics(self, timer: Timer) -> Operation[dict[str, dict[str, str | None]]]:
+    def client_metrics(self) -> Operation[dict[str, dict[str, str | None]]]:
         """Returns the settings of all subscriptions for metrics of clients, by name."""
         found: dict[str, dict[str, str | None]] = {}
-        names = yield from self._request(subscription_listing(), "listing subscriptions", timer)
+        timer = self._timer()
+        names = yield from self._request(subscription_listing(), "listing subscriptions", timer=timer)
         if names:
-            found = yield from self._request(config_query(names, CLIENT_METRICS), "reading subscriptions", timer)
+            kind = config_query(names, CLIENT_METRICS)
+            found = yield from self._request(kind, "reading subscriptions", timer=timer)
         return found
 
-    def alter_client_metrics(self, name: str, configs: Mapping[str, Any], timer: Timer) -> Operation[None]:
+    def alter_client_metrics(self, name: str, configs: Configs) -> Operation[None]:
         """Set settings of a subscription, and remove those whose value is None."""
-        if configs:
-            kind = config_change(name, configs, CLIENT_METRICS)
-            yield from self._request(kind, f"changing subscription {name!r}", timer)
+        changes = dict(configs)
+        if changes:
+            yield from self._request(config_change(name, changes, CLIENT_METRICS), f"changing subscription {name!r}")
 
-    def partition_offsets(
-        self, topics: Collection[str], partitions: Collection[TopicPartition], timestamp: int, timer: Timer
-    ) -> Operation[OffsetTable]:
-        """Returns the offset for a timestamp (ms, or a special value) in these partitions and topics, by partition."""
-        leaders = yield from self._leaders(topics, partitions, timer)
-        wanted = dict.fromkeys(sorted(leaders), timestamp)
+    def partition_offsets(self, partitions: Iterable[TopicOrPartition], at: Time) -> Operation[OffsetTable]:
+        """Returns the offset at a time in these partitions, and in all partitions of these topics, by partition."""
+        named, timer = _topics_and_partitions(partitions), self._timer()
+        if isinstance(at, str) and at not in SPECIAL_TIMES:
+            raise ValueError(f"at is one of {', '.join(SPECIAL_TIMES)}, or a time, not {at!r}")
+        moment = SPECIAL_TIMES[at] if isinstance(at, str) else timestamp(at, "at")
+        leaders = yield from self._leaders(*named, timer)
+        wanted = dict.fromkeys(sorted(leaders), moment)
         found: OffsetTable = yield from self._operations.list_offsets(wanted, timer, "looking up offsets")
         return found
 
-    def describe_cluster(self, timer: Timer) -> Operation[ClusterDescription]:
+    def describe_cluster(self, timer: Timer | None = None) -> Operation[ClusterDescription]:
         """Returns the id, the controller and the brokers of the cluster."""
+        timer = timer or self._timer()
         with self._components.changing():
             metadata = self._components.metadata.refresh()
         yield from self._operations.result(metadata, timer, "fetching metadata")
@@ -265,11 +279,10 @@ class GroupQueries:
             found.cluster_id, controller, tuple(found.nodes[node] for node in sorted(found.nodes))
         )
 
-    def stuck_transactions(
-        self, topics: Collection[str], partitions: Collection[TopicPartition], timer: Timer
-    ) -> Operation[list[OpenTransaction]]:
+    def stuck_transactions(self, partitions: Iterable[TopicOrPartition]) -> Operation[list[OpenTransaction]]:
         """Returns the open transactions in these partitions, and in all partitions of these topics, oldest first."""
-        leaders = yield from self._leaders(topics, partitions, timer)
+        named, timer = _topics_and_partitions(partitions), self._timer()
+        leaders = yield from self._leaders(*named, timer)
         nodes = set(leaders.values())
         wanted = {node: open_producers([tp for tp, leader in leaders.items() if leader == node]) for node in nodes}
         by_leader = yield from self._ask_brokers(wanted, "describing producers", timer)
@@ -320,7 +333,8 @@ class GroupQueries:
             self._abandon(promises.values())
         return results
 
-    def _request(self, kind: QueryKind, what: str, timer: Timer, group: str = "") -> Operation[Any]:
+    def _request(self, kind: QueryKind, what: str, group: str = "", timer: Timer | None = None) -> Operation[Any]:
+        timer = timer or self._timer()
         with self._components.changing():
             promise = self._groups.request(kind, timer.deadline, group)
         return (yield from self._operations.result(promise, timer, what))
@@ -392,3 +406,31 @@ def _first_unread(tp: TopicPartition, at: GroupOffset) -> Place | None:
 
 def _with_age(at: GroupOffset, age: float | None) -> GroupOffset:
     return replace(at, lag_seconds=0.0 if at.lag is not None and at.lag <= 0 else age)
+
+
+def _refuse_text(given: object, name: str) -> None:
+    if isinstance(given, str):
+        raise TypeError(f"{name} must be an iterable, not the text {given!r}")
+
+
+def _topics_and_partitions(given: Iterable[TopicOrPartition]) -> tuple[set[str], list[TopicPartition]]:
+    _refuse_text(given, "partitions")
+    items = [*given]
+    topics = {item for item in items if isinstance(item, str)}
+    return topics, topic_partitions([item for item in items if not isinstance(item, str)])
+
+
+def _canonical_names(given: Iterable[str], known: Sequence[str], what: str) -> list[str]:
+    """Returns the names in the spelling of brokers. Raises ValueError for an unknown name.
+
+    Case, hyphens and underscores of the given names do not matter.
+    """
+    if isinstance(given, str):
+        given = (given,)
+    canonical = {name.lower(): name for name in known}
+    found = []
+    for name in given:
+        if name.replace("-", "").replace("_", "").lower() not in canonical:
+            raise ValueError(f"there is no group {what} {name!r}; there are {', '.join(known)}")
+        found.append(canonical[name.replace("-", "").replace("_", "").lower()])
+    return found

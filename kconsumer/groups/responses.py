@@ -6,7 +6,8 @@ where requests are sent and which errors are retried.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kconsumer._common.error_codes import Errors
@@ -130,39 +131,41 @@ def parse_share_offsets(reply: Reply) -> dict[TopicPartition, GroupPosition]:
 
 
 def parse_altered(reply: Reply) -> None:
-    """Check the response to a commit of a client that is not a member.
-
-    Raises the error of the first partition that failed. The errors of a coordinator that is not ready or has moved come
-    first, because after them the request is retried.
-    """
-    failed = {tp: code for tp, code in commit_codes(reply.message, {}).items() if code}
-    errors = [_alter_error(tp, code, len(failed) - 1) for tp, code in failed.items()]
-    errors.sort(key=lambda error: not isinstance(error, CoordinatorError))
-    if errors:
-        raise errors[0]
+    """Check the response to a commit of a client that is not a member. Raises the error of the first partition."""
+    codes = commit_codes(reply.message, {})
+    hint = "; the group has members, and only they can commit: stop them first"
+    raise_first(
+        ((f"committing the offset of {tp}", code, None) for tp, code in codes.items()),
+        "partition",
+        {Errors.UNKNOWN_MEMBER_ID: hint},
+    )
 
 
 def parse_altered_share(reply: Reply) -> None:
     """Check the response to a change of start offsets. Raises the error of the group, or of the first partition."""
     message: AlterShareGroupOffsetsResponse = reply.message
     _raise_share_change(message.error_code, "setting start offsets", message.error_message)
-    rows = [(TopicPartition(topic.topic_name, row.partition_index), row) for topic in message.responses
-            for row in topic.partitions]  # fmt: skip
-    failed = [(tp, row) for tp, row in rows if row.error_code]
-    if failed:
-        tp, row = failed[0]
-        context = f"setting the start offset of {tp}{and_others(len(failed) - 1, 'partition')}"
-        raise_error(row.error_code, context, row.error_message, "Read")
+    raise_first(
+        (
+            (f"setting the start offset of {topic.topic_name}-{row.partition_index}", row.error_code, row.error_message)
+            for topic in message.responses
+            for row in topic.partitions
+        ),
+        "partition",
+    )
 
 
 def parse_deleted_share_offsets(reply: Reply) -> None:
     """Check the response to a deletion of start offsets. Raises the error of the group, or of the first topic."""
     message: DeleteShareGroupOffsetsResponse = reply.message
     _raise_share_change(message.error_code, "deleting start offsets", message.error_message)
-    failed = [topic for topic in message.responses if topic.error_code]
-    if failed:
-        context = f"deleting the start offsets of topic {failed[0].topic_name!r}{and_others(len(failed) - 1, 'topic')}"
-        raise_error(failed[0].error_code, context, failed[0].error_message, "Read")
+    raise_first(
+        (
+            (f"deleting the start offsets of topic {topic.topic_name!r}", topic.error_code, topic.error_message)
+            for topic in message.responses
+        ),
+        "topic",
+    )
 
 
 def _raise_share_change(code: int, context: str, text: str | None) -> None:
@@ -171,9 +174,24 @@ def _raise_share_change(code: int, context: str, text: str | None) -> None:
     raise_error(code, context, text, "Read")
 
 
-def and_others(count: int, what: str) -> str:
-    """Returns how many others failed, to be appended to the message of an error."""
-    return f" and of {count} other {what}{'s' * (count > 1)}" if count else ""
+def raise_first(
+    rows: Iterable[tuple[str, int, str | None]],
+    what: str,
+    hints: Mapping[int, str] = MappingProxyType({}),
+    operation: str = "Read",
+) -> None:
+    """Raise the error of the first row that failed. Errors after which the request is retried come first.
+
+    A row has its context, its error code and the broker's text. `what` is the name of a row. `hints` say what to do
+    about an error code.
+    """
+    failed = [row for row in rows if row[1]]
+    failed.sort(key=lambda row: not isinstance(error_for(row[1], ""), CoordinatorError))
+    if failed:
+        context, code, text = failed[0]
+        count = len(failed) - 1
+        others = f" and of {count} other {what}{'s' * (count > 1)}" if count else ""
+        raise_error(code, f"{context}{others}{hints.get(code, '')}", text, operation)
 
 
 def parse_deleted(reply: Reply) -> None:
@@ -184,14 +202,6 @@ def parse_deleted(reply: Reply) -> None:
     if group.error_code == Errors.NON_EMPTY_GROUP:
         context += "; stop its members first"
     raise_error(group.error_code, context, group.error_message, "Delete")
-
-
-def _alter_error(tp: TopicPartition, code: int, others: int) -> BrokerError:
-    """Returns the error of a partition whose offset was not committed. `others` is how many other partitions failed."""
-    context = f"committing the offset of {tp}{and_others(others, 'partition')}"
-    if code == Errors.UNKNOWN_MEMBER_ID:
-        context += "; the group has members, and only they can commit: stop them first"
-    return error_for(code, context, operation="Read")
 
 
 def _classic_member(member: DescribedGroupMember, is_consumer_group: bool) -> GroupMember:

@@ -22,6 +22,7 @@ from kconsumer.errors import (
     TimeoutError,
     UnsupportedVersionError,
 )
+from kconsumer.groups.administration import POSITIONS, group_listing
 from kconsumer.groups.manager import GroupsManager
 from kconsumer.schema.admin import (
     ConsumerGroupDescribeGroup,
@@ -181,12 +182,12 @@ GROUP_RESPONSES: dict[str, Callable[[], Any]] = {
     ),
 }
 CALLS: dict[str, Callable[[GroupsManager], Any]] = {
-    "ListGroups": lambda groups: groups.list_groups(1, (), (), 60_000.0),
+    "ListGroups": lambda groups: groups.request(group_listing((), ()), 60_000.0, node=1),
     "DescribeGroups": lambda groups: groups.describe("g", 60_000.0, "classic"),
     "ConsumerGroupDescribe": lambda groups: groups.describe("g", 60_000.0, "consumer"),
     "ShareGroupDescribe": lambda groups: groups.describe("g", 60_000.0, "share"),
-    "OffsetFetch": lambda groups: groups.offsets("g", "classic", 60_000.0),
-    "DescribeShareGroupOffsets": lambda groups: groups.offsets("g", "share", 60_000.0),
+    "OffsetFetch": lambda groups: groups.request(POSITIONS["classic"], 60_000.0, "g"),
+    "DescribeShareGroupOffsets": lambda groups: groups.request(POSITIONS["share"], 60_000.0, "g"),
 }
 
 

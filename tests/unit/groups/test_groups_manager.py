@@ -18,6 +18,14 @@ from kconsumer.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
+from kconsumer.groups.administration import (
+    DELETION,
+    POSITIONS,
+    group_listing,
+    offset_commit,
+    share_offset_change,
+    share_offset_deletion,
+)
 from kconsumer.groups.types import GroupListing
 from kconsumer.schema.admin import (
     ConsumerGroupDescribeAssignment,
@@ -111,7 +119,7 @@ def test_a_listing_is_sent_to_the_given_broker() -> None:
     the broker sends them.
     """
     case = Case()
-    promise = case.groups.list_groups(3, ["Stable"], ["classic"], DEADLINE)
+    promise = case.groups.request(group_listing(["Stable"], ["classic"]), DEADLINE, node=3)
     request = case.one("ListGroups")
     assert ("3", 5, ["Stable"], ["classic"]) == (
         request.node,
@@ -128,7 +136,7 @@ def test_a_listing_is_sent_to_the_given_broker() -> None:
 def test_old_brokers_report_less(version: int, state: str | None) -> None:
     """A field that the version does not have is None; without filters any version is used."""
     case = Case()
-    promise = case.groups.list_groups(1, [], [], DEADLINE)
+    promise = case.groups.request(group_listing([], []), DEADLINE, node=1)
     request = case.one("ListGroups")
     assert 0 == request.min_version
     row = ListedGroup(group_id="g", protocol_type="consumer", group_state=state or "")
@@ -139,7 +147,7 @@ def test_old_brokers_report_less(version: int, state: str | None) -> None:
 def test_a_request_to_a_loading_coordinator_is_repeated() -> None:
     """After COORDINATOR_LOAD_IN_PROGRESS the same broker is asked again after the backoff."""
     case = Case()
-    promise = case.groups.list_groups(1, [], [], DEADLINE)
+    promise = case.groups.request(group_listing([], []), DEADLINE, node=1)
     respond(case.one("ListGroups"), ListGroupsResponse(error_code=14), case.now)
     assert [] == case.sent()
     case.now = RETRY_MS
@@ -150,7 +158,7 @@ def test_a_request_to_a_loading_coordinator_is_repeated() -> None:
 def test_a_deadline_ends_a_request() -> None:
     """The TimeoutError contains the request and why it has no response."""
     case = Case()
-    promise = case.groups.list_groups(1, [], [], DEADLINE)
+    promise = case.groups.request(group_listing([], []), DEADLINE, node=1)
     fail(case.one("ListGroups"), BrokerConnectionError("gone"), case.now)
     case.now = DEADLINE
     assert [] == case.sent()
@@ -257,7 +265,7 @@ def test_refusals_end_the_request() -> None:
 def test_all_committed_offsets() -> None:
     """A null list requests all topics in a version with names; partitions without a commit are omitted."""
     case = Case()
-    promise = case.groups.offsets("g", "classic", DEADLINE)
+    promise = case.groups.request(POSITIONS["classic"], DEADLINE, "g")
     request = case.one("OffsetFetch")
     assert (2, 9, None, None) == (
         request.min_version,
@@ -278,7 +286,7 @@ def test_all_committed_offsets() -> None:
 def test_a_share_group_counts_its_lag_itself() -> None:
     """The broker's lag is returned; it is None if the broker has none or nothing was delivered yet."""
     case = Case()
-    promise = case.groups.offsets("g", "share", DEADLINE)
+    promise = case.groups.request(POSITIONS["share"], DEADLINE, "g")
     rows = [
         DescribeShareGroupOffsetsResponsePartition(partition_index=0, start_offset=5, leader_epoch=1, lag=9),
         DescribeShareGroupOffsetsResponsePartition(partition_index=1, start_offset=6, leader_epoch=1, lag=-1),
@@ -302,7 +310,7 @@ def committed(*codes: int) -> OffsetCommitResponse:
 def altering(case: Case) -> Promise[None]:
     """Request new offsets of two partitions of group g."""
     offsets = zip(tps("t-0", "t-1"), (OffsetAndMetadata(5, "why", 2), OffsetAndMetadata(6)), strict=True)
-    return case.groups.alter_offsets("g", dict(offsets), DEADLINE)
+    return case.groups.request(offset_commit(dict(offsets)), DEADLINE, "g")
 
 
 @pytest.mark.parametrize(
@@ -347,7 +355,7 @@ def test_a_commit_to_a_moved_coordinator_is_repeated() -> None:
 def test_a_group_is_deleted(code: int, error: type[BrokerError], text: str) -> None:
     """The coordinator deletes the group, after it is ready; every other error is final and names the group."""
     case = Case()
-    promise = case.groups.delete("g", DEADLINE)
+    promise = case.groups.request(DELETION, DEADLINE, "g")
     request = case.one("DeleteGroups")
     assert ("2", ["g"]) == (request.node, request.message.groups_names)
     loading = DeletableGroupResult(group_id="g", error_code=14)
@@ -356,7 +364,7 @@ def test_a_group_is_deleted(code: int, error: type[BrokerError], text: str) -> N
     respond(case.one("DeleteGroups"), DeleteGroupsResponse(results=[DeletableGroupResult(group_id="g")]), case.now)
     assert (True, None) == (promise.done, promise.error)
 
-    failed = case.groups.delete("g", DEADLINE)
+    failed = case.groups.request(DELETION, DEADLINE, "g")
     row = DeletableGroupResult(group_id="g", error_code=code)
     respond(case.one("DeleteGroups"), DeleteGroupsResponse(results=[row]), case.now)
     assert isinstance(error_of(failed), error)
@@ -381,7 +389,7 @@ def start_offsets_set(*codes: int, group_code: int = 0) -> AlterShareGroupOffset
 def test_start_offsets_that_are_refused(response: AlterShareGroupOffsetsResponse, text: str) -> None:
     """A group with members and an unknown partition end the call; the partition is named."""
     case = Case()
-    promise = case.groups.alter_share_offsets("g", dict.fromkeys(tps("t-0", "t-1"), 5), DEADLINE)
+    promise = case.groups.request(share_offset_change(dict.fromkeys(tps("t-0", "t-1"), 5)), DEADLINE, "g")
     respond(case.one("AlterShareGroupOffsets"), response, case.now)
     assert text in str(error_of(promise))
     assert [] == case.sent()
@@ -398,7 +406,7 @@ def test_start_offsets_that_are_refused(response: AlterShareGroupOffsetsResponse
 def test_start_offsets_are_deleted(group_code: int, codes: tuple[int, ...], text: str | None) -> None:
     """The request names the topics. Errors of the group and of topics are final."""
     case = Case()
-    promise = case.groups.delete_share_offsets("g", {"u", "t"}, DEADLINE)
+    promise = case.groups.request(share_offset_deletion({"u", "t"}), DEADLINE, "g")
     request = case.one("DeleteShareGroupOffsets")
     assert ("g", ["t", "u"]) == (request.message.group_id, [topic.topic_name for topic in request.message.topics])
     rows = [DeleteShareGroupOffsetsResponseTopic(topic_name=n, error_code=c) for n, c in zip("tu", codes, strict=False)]
