@@ -5,7 +5,6 @@ subscriptions for metrics of clients.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +21,7 @@ from kconsumer.cli.arguments import (
 from kconsumer.cli.group_changes import Scope, scope
 from kconsumer.cli.notices import waiting
 from kconsumer.cli.positions import parse_position
-from kconsumer.cli.table import Cell, table
+from kconsumer.cli.table import columns, show
 from kconsumer.cluster import TIMES
 from kconsumer.groups import GroupClient
 
@@ -87,14 +86,17 @@ def run_describe(args: argparse.Namespace) -> int:
         (found.cluster_id, node.id, node.host, node.port, node.rack, "yes" if node == found.controller else "no")
         for node in found.brokers
     ]
-    return _print(args, ("cluster", "broker", "host", "port", "rack", "controller"), rows)
+    show(args, columns("cluster", "broker", "host", "port", "rack", "controller"), rows)
+    return 0
 
 
 def run_transactions(args: argparse.Namespace) -> int:
     """Print the open transactions, one per line."""
     with connect(args) as client, waiting(args.bootstrap_servers):
         found = client.stuck_transactions(_wanted(args.scopes))
-    names = ("topic", "partition", "producer_id", "epoch", "start", "age_s", "state", "coordinator", "transactional_id")
+    names = columns(
+        "topic", "partition", "producer_id", "epoch", "start", "age_s", "state", "coordinator", "transactional_id"
+    )
     rows = [
         (
             *one.partition,
@@ -108,7 +110,8 @@ def run_transactions(args: argparse.Namespace) -> int:
         )
         for one in found
     ]
-    return _print(args, names, rows)
+    show(args, names, rows)
+    return 0
 
 
 def _wanted(scopes: Sequence[Scope]) -> list[str | tuple[str, int]]:
@@ -131,11 +134,12 @@ def run_offsets(args: argparse.Namespace) -> int:
     """Print the offset of each partition, one per line."""
     with connect(args) as client, waiting(args.bootstrap_servers):
         found = client.partition_offsets(_wanted(args.scopes), args.at)
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for tp, at in sorted(found.items()):
         known = at is not None and at.timestamp >= 0
         rows.append((*tp, at.offset if at else None, at.timestamp if at and known else None))
-    return _print(args, ("topic", "partition", "offset", "timestamp"), rows)
+    show(args, columns("topic", "partition", "offset", "timestamp"), rows)
+    return 0
 
 
 def run_client_metrics(args: argparse.Namespace) -> int:
@@ -158,19 +162,10 @@ def run_client_metrics(args: argparse.Namespace) -> int:
         changed = [
             (args.name, key, before.get(key), new, "yes" if args.execute else "no") for key, new in changes.items()
         ]
-        code = _print(args, ("subscription", "name", "value", "new", "executed"), changed)
+        show(args, columns("subscription", "name", "value", "new", "executed"), changed)
         hint = f"{args.name!r} was changed" if args.execute else "nothing was changed; add --execute to make the change"
         print(f"kconsumer: {hint}", file=sys.stderr)
-        return code
+        return 0
     shown = [(name, *row) for name in sorted(present) if args.name in (None, name) for row in present[name].items()]
-    return _print(args, ("subscription", "name", "value"), shown)
-
-
-def _print(args: argparse.Namespace, names: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> int:
-    if args.format == "json":
-        lines = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows]
-    else:
-        lines = table([name.upper().replace("_", "-") for name in names], rows)
-    if lines:
-        print("\n".join(lines))
+    show(args, columns("subscription", "name", "value"), shown)
     return 0

@@ -8,7 +8,6 @@ becomes the end.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ from kconsumer.cli.arguments import (
 from kconsumer.cli.lookups import offsets_at, partitions_of
 from kconsumer.cli.notices import waiting
 from kconsumer.cli.positions import POSITION_HELP, Position, parse_partitions, parse_position
-from kconsumer.cli.table import Cell, table
+from kconsumer.cli.table import Column, columns, show
 from kconsumer.groups import GroupClient, GroupDescription
 from kconsumer.types import TopicPartition
 
@@ -36,6 +35,12 @@ DEFAULTS = {"allow_auto_create_topics": False, "default_api_timeout_ms": COMMAND
 FAILED = 1
 NO_MEMBERS = ("Empty", "Dead")
 
+RESET = [
+    *columns("topic", "partition", "committed", "new"),
+    Column("CHANGE", None),
+    Column("START", "log_start"),
+    *columns("end", "lag"),
+]
 Scope = tuple[str, list[int] | None]  # a topic, and its partitions; None: all of them
 
 
@@ -48,11 +53,6 @@ class NewOffset:
     start: int
     end: int
     offset: int
-
-    @property
-    def change(self) -> int | None:
-        """The difference to the committed offset. None if there is no committed offset."""
-        return None if self.committed is None else self.offset - self.committed
 
 
 def add_parsers(actions: Any, common: argparse.ArgumentParser) -> None:
@@ -187,7 +187,7 @@ def run_reset(args: argparse.Namespace) -> int:
         if args.execute:
             alter = client.alter_share_offsets if _is_share(group) else client.alter_offsets
             alter(args.group, {new.tp: new.offset for new in found})
-    _print(args, found)
+    _show(args, RESET, map(_reset_row, found))
     count = f"{len(found)} partition{'s' * (len(found) != 1)}"
     if args.execute:
         _note(f"the offsets of {count} of group {args.group!r} were set")
@@ -265,37 +265,9 @@ def new_offsets(
     return found
 
 
-def _print(args: argparse.Namespace, found: Iterable[NewOffset]) -> None:
-    if args.format == "json":
-        for new in found:
-            fields = {
-                "group": args.group,
-                "topic": new.tp.topic,
-                "partition": new.tp.partition,
-                "committed": new.committed,
-                "new": new.offset,
-                "log_start": new.start,
-                "end": new.end,
-                "lag": new.end - new.offset,
-                "executed": args.execute,
-            }
-            print(json.dumps(fields, ensure_ascii=False))
-        return
-    head = ("TOPIC", "PARTITION", "COMMITTED", "NEW", "CHANGE", "START", "END", "LAG")
-    rows: list[tuple[Cell, ...]] = [
-        (
-            new.tp.topic,
-            new.tp.partition,
-            new.committed,
-            new.offset,
-            new.change,
-            new.start,
-            new.end,
-            new.end - new.offset,
-        )
-        for new in found
-    ]
-    print("\n".join(table(head, rows)))
+def _reset_row(new: NewOffset) -> tuple[object, ...]:
+    change = None if new.committed is None else new.offset - new.committed
+    return (*new.tp, new.committed, new.offset, change, new.start, new.end, new.end - new.offset)
 
 
 def _note(text: str) -> None:
@@ -320,20 +292,16 @@ def run_delete_offsets(args: argparse.Namespace) -> int:
             client.delete_share_offsets(args.group, topics)
         elif args.execute:
             client.delete_offsets(args.group, [tp for tp, _ in found])
-    _print_rows(args, ("topic", "partition", "committed"), [(*tp, offset) for tp, offset in found])
+    _show(args, columns("topic", "partition", "committed"), [(*tp, offset) for tp, offset in found])
     count = f"{len(topics)} topic{'s' * (len(topics) != 1)}"
     _say_change(args, f"delete the offsets of {count}", f"the offsets of {count} of group {args.group!r} were deleted")
     return 0
 
 
-def _print_rows(args: argparse.Namespace, names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Print a table, or one JSON object per row."""
-    if args.format == "text":
-        print("\n".join(table([name.upper() for name in names], [tuple(row) for row in rows])))
-        return
-    for row in rows:
-        fields = {"group": args.group, **dict(zip(names, row, strict=True)), "executed": args.execute}
-        print(json.dumps(fields, ensure_ascii=False))
+def _show(args: argparse.Namespace, names: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows. As objects for JSON, they also have the group, and whether the change was made."""
+    around = Column(None, "group"), Column(None, "executed")
+    show(args, [around[0], *names, around[1]], [(args.group, *row, args.execute) for row in rows])
 
 
 def _say_change(args: argparse.Namespace, planned: str, made: str) -> None:
@@ -355,8 +323,8 @@ def run_remove_members(args: argparse.Namespace) -> int:
         found = [member for member in members if args.all or member.group_instance_id in args.instances]
         if args.execute:
             client.remove_members(args.group, found, args.reason)
-    names = ("member", "instance", "host", "partitions")
-    _print_rows(args, names, [(m.member_id, m.group_instance_id, m.host, len(m.assignment)) for m in found])
+    names = columns("member", "instance", "host", "partitions")
+    _show(args, names, [(m.member_id, m.group_instance_id, m.host, len(m.assignment)) for m in found])
     count = f"{len(found)} member{'s' * (len(found) != 1)}"
     _say_change(args, f"remove {count}", f"{count} of group {args.group!r} were removed")
     return 0
@@ -375,9 +343,9 @@ def run_configs(args: argparse.Namespace) -> int:
         if args.execute:
             client.alter_configs(args.group, changes)
     if not changes:
-        _print_rows(args, ("name", "value"), [*present.items()])
+        _show(args, columns("name", "value"), present.items())
         return 0
-    _print_rows(args, ("name", "value", "new"), [(name, present.get(name), new) for name, new in changes.items()])
+    _show(args, columns("name", "value", "new"), [(name, present.get(name), new) for name, new in changes.items()])
     count = f"{len(changes)} setting{'s' * (len(changes) != 1)}"
     _say_change(args, f"change {count}", f"{count} of group {args.group!r} were changed")
     return 0

@@ -1,16 +1,40 @@
-"""Formats groups as lines of a table, or as objects for JSON. Sends no requests."""
+"""Formats groups as rows of a table, which are also objects for JSON. Sends no requests."""
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kconsumer.cli.table import Cell, table
+from kconsumer.cli.table import Column, columns, formatted, objects, table
 from kconsumer.groups import GroupDescription, GroupListing, GroupMember, GroupOffset
 from kconsumer.types import TopicPartition
 
 Offsets = Mapping[TopicPartition, GroupOffset]
-Object = dict[str, object]
+Row = tuple[object, ...]
+
+LISTING = columns("group", "type", "state", "protocol_type")
+GROUP = columns("group")
+MEMBER = [
+    *columns("member", "instance", "client_id", "host", "epoch"),
+    Column("PARTITIONS", None),
+    Column("ASSIGNMENT", None),
+    Column(None, "rack"),
+    Column(None, "assignment"),
+    Column(None, "target_assignment"),
+]
+OFFSET = [
+    *columns("topic", "partition", "committed"),
+    Column("START", "log_start"),
+    *columns("end", "lag", "owner"),
+    Column("HOST", None),
+    Column("CLIENT-ID", None),
+    Column(None, "leader_epoch"),
+    Column(None, "metadata"),
+]
+LAG = columns("group", "state", "members", "partitions", "unknown", "lag", "max_lag", "max_lag_at")
+SECONDS = [Column("LAG-SECONDS", None), Column(None, "lag_seconds")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,152 +66,64 @@ class Health:
         """The number of partitions without a committed offset or without a known end offset."""
         return sum(offset.lag is None for offset in self.offsets.values())
 
+    def age_cells(self, age: float | None) -> Row:
+        """Returns the cells of `SECONDS` for an age, or none if ages were not requested."""
+        return (None if age is None else round(age), age) if self.seconds else ()
 
-# --- tables -----------------------------------------------------------------------------------------------------
+    def offset_rows(self) -> list[Row]:
+        """Returns one row per partition."""
+        members = {member.member_id: member for member in self.group.members}
+        rows = []
+        for tp, offset in self.offsets.items():
+            owner = members.get(offset.owner or "")
+            host, client = (owner.host, owner.client_id) if owner else (None, None)
+            numbers = (offset.committed, offset.log_start, offset.end, offset.lag)
+            others = (offset.owner, host, client, offset.leader_epoch, offset.metadata)
+            rows.append((*tp, *numbers, *others, *self.age_cells(offset.lag_seconds)))
+        return rows
 
 
-def listing_table(listings: Iterable[GroupListing]) -> list[str]:
-    """Returns a table with one line per group."""
+def _with_seconds(names: Sequence[Column], groups: Iterable[Health]) -> list[Column]:
+    """Returns the columns, and those for seconds if they were requested."""
+    return [*names, *(SECONDS if any(health.seconds for health in groups) else ())]
+
+
+def listing(args: argparse.Namespace, listings: Iterable[GroupListing]) -> list[str]:
+    """Returns one line per group."""
     rows = [(found.group_id, found.type, found.state, found.protocol_type) for found in listings]
-    return table(("GROUP", "TYPE", "STATE", "PROTOCOL-TYPE"), rows)
+    return formatted(args, LISTING, rows)
 
 
-def lag_table(groups: Sequence[Health]) -> list[str]:
-    """Returns a table with one line per group: the sum of the lags, and the partition with the largest lag."""
-    rows: list[tuple[Cell, ...]] = []
+def lags(args: argparse.Namespace, groups: Sequence[Health]) -> list[str]:
+    """Returns one line per group: the sum of the lags, and the partition with the largest lag."""
+    rows = []
     for health in groups:
         group, found = health.group, health.max_lag
         where, largest = (str(found[0]), found[1]) if found else (None, None)
         numbers = len(group.members), len(health.offsets), health.unknown, health.lag, largest
-        rows.append((group.group_id, group.state, *numbers, where, *_seconds(health, health.lag_seconds)))
-    head = ("GROUP", "STATE", "MEMBERS", "PARTITIONS", "UNKNOWN", "LAG", "MAX-LAG", "MAX-LAG-AT")
-    return table(_with_seconds(head, groups), rows)
+        rows.append((group.group_id, group.state, *numbers, where, *health.age_cells(health.lag_seconds)))
+    return formatted(args, _with_seconds(LAG, groups), rows)
 
 
-def _with_seconds(head: tuple[str, ...], groups: Sequence[Health]) -> tuple[str, ...]:
-    """Returns the heads of a table, with a last one for seconds if they were requested."""
-    return (*head, "LAG-SECONDS") if any(health.seconds for health in groups) else head
-
-
-def _seconds(health: Health, age: float | None) -> tuple[Cell, ...]:
-    """Returns the last cell of a line, if the table has a column with seconds."""
-    return (None if age is None else round(age),) if health.seconds else ()
-
-
-def description_tables(groups: Iterable[Health]) -> list[str]:
-    """Returns the state of each group, followed by a table of its partitions."""
+def descriptions(args: argparse.Namespace, groups: Sequence[Health]) -> list[str]:
+    """Returns the state of each group, followed by a table of its partitions; or one object per group, with its members
+    and partitions."""
+    if args.format == "json":
+        return [json.dumps(_object(health), ensure_ascii=False) for health in groups]
     lines: list[str] = []
     for health in groups:
         group = health.group
-        state: tuple[Cell, ...] = (
-            group.group_id,
-            group.type,
-            group.state,
-            group.protocol,
-            str(group.coordinator) if group.coordinator else None,
-            len(group.members),
-            group.group_epoch,
-            health.lag,
-        )
+        coordinator = str(group.coordinator) if group.coordinator else None
+        state = (group.group_id, group.type, group.state, group.protocol, coordinator, len(group.members))
         head = ("GROUP", "TYPE", "STATE", "ASSIGNOR", "COORDINATOR", "MEMBERS", "EPOCH", "LAG")
-        lines += ["", *table(head, [state])]
+        lines += ["", *table(head, [(*state, group.group_epoch, health.lag)])]
         if health.offsets:
-            lines += ["", *offsets_table([health], named=False)]
+            lines += ["", *formatted(args, _with_seconds(OFFSET, [health]), health.offset_rows())]
     return lines[1:]
 
 
-def offsets_table(groups: Sequence[Health], *, named: bool = True) -> list[str]:
-    """Returns a table with one line per partition. If `named` is True, the table has a column with the group."""
-    columns = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "START", "END", "LAG", "OWNER", "HOST", "CLIENT-ID")
-    head = _with_seconds(columns, groups)
-    rows: list[tuple[Cell, ...]] = []
-    for health in groups:
-        members = {member.member_id: member for member in health.group.members}
-        for tp, offset in health.offsets.items():
-            owner = members.get(offset.owner or "")
-            host, client = (owner.host, owner.client_id) if owner else (None, None)
-            numbers = (offset.committed, offset.log_start, offset.end, offset.lag)
-            cells = offset.owner, host, client, *_seconds(health, offset.lag_seconds)
-            rows.append((health.group.group_id, tp.topic, tp.partition, *numbers, *cells))
-    return table(head, rows) if named else table(head[1:], [row[1:] for row in rows])
-
-
-def members_table(groups: Iterable[GroupDescription]) -> list[str]:
-    """Returns a table with one line per member."""
-    head = ("GROUP", "MEMBER", "INSTANCE", "CLIENT-ID", "HOST", "EPOCH", "PARTITIONS", "ASSIGNMENT")
-    rows: list[tuple[Cell, ...]] = []
-    for group in groups:
-        for member in group.members:
-            names = member.member_id, member.group_instance_id, member.client_id, member.host
-            count = len(member.assignment)
-            rows.append((group.group_id, *names, member.member_epoch, count, _by_topic(member.assignment)))
-    return table(head, rows)
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> str:
-    topics: dict[str, list[str]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(str(partition))
-    return " ".join(f"{topic}({','.join(numbers)})" for topic, numbers in topics.items())
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------
-
-
-def listing_objects(listings: Iterable[GroupListing]) -> list[Object]:
-    """Returns one object per listed group."""
-    return [
-        {"group": found.group_id, "type": found.type, "state": found.state, "protocol_type": found.protocol_type}
-        for found in listings
-    ]
-
-
-def description_objects(groups: Iterable[Health]) -> list[Object]:
-    """Returns one object per group. It contains the members and partitions of the group."""
-    return [
-        {
-            **_group(health.group),
-            "lag": health.lag,
-            "members": [_member(member) for member in health.group.members],
-            "offsets": [_offset(health, tp, offset) for tp, offset in health.offsets.items()],
-        }
-        for health in groups
-    ]
-
-
-def members_objects(groups: Iterable[GroupDescription]) -> list[Object]:
-    """Returns one object per member."""
-    return [{"group": group.group_id, **_member(member)} for group in groups for member in group.members]
-
-
-def offsets_objects(groups: Iterable[Health]) -> list[Object]:
-    """Returns one object per partition."""
-    return [
-        {"group": health.group.group_id, **_offset(health, tp, offset)}
-        for health in groups
-        for tp, offset in health.offsets.items()
-    ]
-
-
-def lag_objects(groups: Iterable[Health]) -> list[Object]:
-    """Returns one object per group, with the sum of the lags and the partition with the largest lag."""
-    return [
-        {
-            "group": health.group.group_id,
-            "state": health.group.state,
-            "members": len(health.group.members),
-            "partitions": len(health.offsets),
-            "unknown": health.unknown,
-            "lag": health.lag,
-            "max_lag": health.max_lag[1] if health.max_lag else None,
-            "max_lag_at": str(health.max_lag[0]) if health.max_lag else None,
-            **({"lag_seconds": health.lag_seconds} if health.seconds else {}),
-        }
-        for health in groups
-    ]
-
-
-def _group(group: GroupDescription) -> Object:
+def _object(health: Health) -> dict[str, object]:
+    group = health.group
     node = group.coordinator
     return {
         "group": group.group_id,
@@ -198,36 +134,46 @@ def _group(group: GroupDescription) -> Object:
         "coordinator": node and {"id": node.id, "host": node.host, "port": node.port},
         "group_epoch": group.group_epoch,
         "assignment_epoch": group.assignment_epoch,
+        "lag": health.lag,
+        "members": objects(MEMBER, [_member(member) for member in group.members]),
+        "offsets": objects(_with_seconds(OFFSET, [health]), health.offset_rows()),
     }
 
 
-def _member(member: GroupMember) -> Object:
-    return {
-        "member": member.member_id,
-        "instance": member.group_instance_id,
-        "client_id": member.client_id,
-        "host": member.host,
-        "epoch": member.member_epoch,
-        "rack": member.rack_id,
-        "assignment": _pairs(member.assignment),
-        "target_assignment": None if member.target_assignment is None else _pairs(member.target_assignment),
-    }
+def offsets(args: argparse.Namespace, groups: Sequence[Health]) -> list[str]:
+    """Returns one line per partition."""
+    rows = [(health.group.group_id, *row) for health in groups for row in health.offset_rows()]
+    return formatted(args, _with_seconds([*GROUP, *OFFSET], groups), rows)
 
 
-def _pairs(partitions: Iterable[TopicPartition]) -> list[Object]:
+def members(args: argparse.Namespace, groups: Iterable[GroupDescription]) -> list[str]:
+    """Returns one line per member."""
+    rows = [(group.group_id, *_member(member)) for group in groups for member in group.members]
+    return formatted(args, [*GROUP, *MEMBER], rows)
+
+
+def _member(member: GroupMember) -> Row:
+    target = member.target_assignment
+    return (
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.host,
+        member.member_epoch,
+        len(member.assignment),
+        _by_topic(member.assignment),
+        member.rack_id,
+        _pairs(member.assignment),
+        None if target is None else _pairs(target),
+    )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> str:
+    topics: dict[str, list[str]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(str(partition))
+    return " ".join(f"{topic}({','.join(numbers)})" for topic, numbers in topics.items())
+
+
+def _pairs(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:
     return [{"topic": topic, "partition": partition} for topic, partition in partitions]
-
-
-def _offset(health: Health, tp: TopicPartition, offset: GroupOffset) -> Object:
-    return {
-        "topic": tp.topic,
-        "partition": tp.partition,
-        "committed": offset.committed,
-        "log_start": offset.log_start,
-        "end": offset.end,
-        "lag": offset.lag,
-        "owner": offset.owner,
-        "leader_epoch": offset.leader_epoch,
-        "metadata": offset.metadata,
-        **({"lag_seconds": offset.lag_seconds} if health.seconds else {}),
-    }

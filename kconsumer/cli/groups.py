@@ -7,7 +7,6 @@ exit code is 3 and a line on stderr names the group.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -25,7 +24,7 @@ from kconsumer.groups import STATES, TYPES, GroupClient, GroupDescription
 EXIT_LAGGING = 3
 DEFAULT_WATCH_S = 2.0
 
-View = Callable[[GroupClient, argparse.Namespace], tuple[Sequence[str], Sequence[views.Object], list[views.Health]]]
+View = Callable[[GroupClient, argparse.Namespace], tuple[list[str], list[views.Health]]]
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -100,24 +99,17 @@ def run(args: argparse.Namespace) -> int:
     with connect(with_settings(args, {}, {"default_api_timeout_ms": COMMAND_TIMEOUT_MS})) as client:
         if args.watch is not None:
             title = f"kconsumer groups {args.action}   {args.bootstrap_servers}"
-            repeat(lambda: _lines(args, *_query(args, client)[:2]), Screen(sys.stdout), title, args.watch)
-        text, objects, healths = _query(args, client)
-    lines = _lines(args, text, objects)
+            repeat(lambda: _query(args, client)[0], Screen(sys.stdout), title, args.watch)
+        lines, healths = _query(args, client)
     if lines:
         print("\n".join(lines))
     return _check_lag(healths, args.max_lag)
 
 
-def _query(args: argparse.Namespace, client: GroupClient) -> Any:
+def _query(args: argparse.Namespace, client: GroupClient) -> tuple[list[str], list[views.Health]]:
     view: View = args.view
     with waiting(args.bootstrap_servers):
         return view(client, args)
-
-
-def _lines(args: argparse.Namespace, text: Sequence[str], objects: Sequence[views.Object]) -> Sequence[str]:
-    if args.format == "json":
-        return [json.dumps(item, ensure_ascii=False) for item in objects]
-    return text
 
 
 def _check_lag(healths: Sequence[views.Health], limit: int | None) -> int:
@@ -132,29 +124,20 @@ def _check_lag(healths: Sequence[views.Health], limit: int | None) -> int:
 # --- the actions ------------------------------------------------------------------------------------------------
 
 
-def _list(client: GroupClient, args: argparse.Namespace) -> Any:
-    found = client.list(states=args.state, types=args.type)
-    return views.listing_table(found), views.listing_objects(found), []
+def _list(client: GroupClient, args: argparse.Namespace) -> tuple[list[str], list[views.Health]]:
+    return views.listing(args, client.list(states=args.state, types=args.type)), []
 
 
-def _members(client: GroupClient, args: argparse.Namespace) -> Any:
-    found = _described(client, args)
-    return views.members_table(found), views.members_objects(found), []
+def _members(client: GroupClient, args: argparse.Namespace) -> tuple[list[str], list[views.Health]]:
+    return views.members(args, _described(client, args)), []
 
 
-def _describe(client: GroupClient, args: argparse.Namespace) -> Any:
-    found = _healths(client, args)
-    return views.description_tables(found), views.description_objects(found), found
+def _of_healths(show: Callable[[argparse.Namespace, list[views.Health]], list[str]]) -> View:
+    def view(client: GroupClient, args: argparse.Namespace) -> tuple[list[str], list[views.Health]]:
+        found = _healths(client, args)
+        return show(args, found), found
 
-
-def _offsets(client: GroupClient, args: argparse.Namespace) -> Any:
-    found = _healths(client, args)
-    return views.offsets_table(found), views.offsets_objects(found), found
-
-
-def _lag(client: GroupClient, args: argparse.Namespace) -> Any:
-    found = _healths(client, args)
-    return views.lag_table(found), views.lag_objects(found), found
+    return view
 
 
 def _described(client: GroupClient, args: argparse.Namespace) -> Sequence[GroupDescription]:
@@ -180,8 +163,8 @@ def _healths(client: GroupClient, args: argparse.Namespace) -> list[views.Health
 
 ACTIONS: dict[str, tuple[View, str]] = {
     "list": (_list, "list the groups of the cluster"),
-    "describe": (_describe, "show state, assignor and coordinator, and offsets, lag and owner of each partition"),
+    "describe": (_of_healths(views.descriptions), "show state, assignor and coordinator, and offsets, lag and owner of each partition"),
     "members": (_members, "show the members of groups, and the partitions of each"),
-    "offsets": (_offsets, "show committed offset, log start, end, lag and owner of each partition"),
-    "lag": (_lag, "show one line per group with its lag"),
+    "offsets": (_of_healths(views.offsets), "show committed offset, log start, end, lag and owner of each partition"),
+    "lag": (_of_healths(views.lags), "show one line per group with its lag"),
 }

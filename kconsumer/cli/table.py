@@ -1,12 +1,53 @@
-"""Formats rows as a table of aligned columns."""
+"""Formats rows as a table of aligned columns, or as JSON objects."""
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from kconsumer.cli.terminal import safe_text
 
 Cell = str | int | None
+
+
+class Column(NamedTuple):
+    """A column of a table, and a key of JSON objects."""
+
+    head: str | None  # None: it is not in the table
+    key: str | None  # None: it is not in the objects
+
+
+def columns(*keys: str) -> list[Column]:
+    """Returns columns that are in both, with the keys in upper case as heads."""
+    return [Column(key.upper().replace("_", "-"), key) for key in keys]
+
+
+def objects(names: Sequence[Column], rows: Sequence[Sequence[object]]) -> list[dict[str, object]]:
+    """Returns the rows as objects for JSON."""
+    return [{name.key: cell for name, cell in zip(names, row, strict=True) if name.key is not None} for row in rows]
+
+
+def formatted(args: argparse.Namespace, names: Sequence[Column], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Returns the lines of a table or, with `-f json`, one line with an object for each row."""
+    if args.format == "json":
+        return [json.dumps(found, ensure_ascii=False) for found in objects(names, rows)]
+    shown = [(at, name.head) for at, name in enumerate(names) if name.head is not None]
+    return table([head for _, head in shown], [[_cell(row[at]) for at, _ in shown] for row in rows])
+
+
+def show(args: argparse.Namespace, names: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
+    """Print what `formatted` returns."""
+    lines = formatted(args, names, rows)
+    if lines:
+        print("\n".join(lines))
+
+
+def _cell(value: object) -> Cell:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return value if value is None or isinstance(value, str | int) else str(value)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:

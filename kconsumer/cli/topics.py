@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kconsumer import Consumer
 from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, CommandError, add_connection, add_format, with_settings
 from kconsumer.cli.notices import waiting
-from kconsumer.cli.table import Cell, table
+from kconsumer.cli.table import Column, columns, show
 from kconsumer.types import Node, PartitionInfo, TopicPartition
 
 DEFAULTS = {"allow_auto_create_topics": False, "default_api_timeout_ms": COMMAND_TIMEOUT_MS}
-
-Topics = Mapping[str, Sequence[PartitionInfo]]
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -46,13 +43,12 @@ def list_topics(args: argparse.Namespace) -> int:
     """Print each topic's name, number of partitions and number of replicas."""
     with connect(args) as consumer, waiting(args.bootstrap_servers):
         found = consumer.list_topics()
-    rows: list[tuple[Cell, ...]] = [
+    rows = [
         (name, len(partitions), max((len(info.replicas) for info in partitions), default=None))
         for name, partitions in sorted(found.items())
         if args.internal or not name.startswith("__")
     ]
-    objects = [{"topic": name, "partitions": count, "replicas": replicas} for name, count, replicas in rows]
-    _print(args, table(("TOPIC", "PARTITIONS", "REPLICAS"), rows), objects)
+    show(args, columns("topic", "partitions", "replicas"), rows)
     return 0
 
 
@@ -62,20 +58,15 @@ def describe_topics(args: argparse.Namespace) -> int:
         topics = {name: _partitions(consumer, name, args.bootstrap_servers) for name in dict.fromkeys(args.topics)}
         led = [TopicPartition(i.topic, i.partition) for infos in topics.values() for i in infos if i.leader is not None]
         starts, ends = consumer.beginning_offsets(led), consumer.end_offsets(led)
-    head = ("TOPIC", "PARTITION", "LEADER", "REPLICAS", "IN-SYNC", "OFFLINE", "START", "END")
-    rows: list[tuple[Cell, ...]] = []
-    objects: list[dict[str, object]] = []
+    names = columns("topic", "partition", "leader", "replicas", "in_sync", "offline")
+    rows = []
     for name, infos in topics.items():
         for info in infos:
             tp = TopicPartition(name, info.partition)
             leader = None if info.leader is None else info.leader.id
             nodes = [_ids(group) for group in (info.replicas, info.in_sync_replicas, info.offline_replicas)]
-            lists = [",".join(map(str, ids)) for ids in nodes]
-            rows.append((name, info.partition, leader, *lists, starts.get(tp), ends.get(tp)))
-            keys = ("topic", "partition", "leader", "replicas", "in_sync", "offline", "log_start", "end")
-            values = (name, info.partition, leader, *nodes, starts.get(tp), ends.get(tp))
-            objects.append(dict(zip(keys, values, strict=True)))
-    _print(args, table(head, rows), objects)
+            rows.append((name, info.partition, leader, *nodes, starts.get(tp), ends.get(tp)))
+    show(args, [*names, Column("START", "log_start"), *columns("end")], rows)
     return 0
 
 
@@ -88,9 +79,3 @@ def _partitions(consumer: Consumer, topic: str, servers: str) -> list[PartitionI
 
 def _ids(nodes: Sequence[Node]) -> list[int]:
     return [node.id for node in nodes]
-
-
-def _print(args: argparse.Namespace, lines: Sequence[str], objects: Sequence[object]) -> None:
-    shown = [json.dumps(item) for item in objects] if args.format == "json" else lines
-    if shown:
-        print("\n".join(shown))
