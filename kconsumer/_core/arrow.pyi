@@ -1,4 +1,4 @@
-from typing import Any, final
+from typing import Any, Final, final
 
 from kconsumer._core.decode import RecordRun
 from kconsumer.types import TopicPartition
@@ -8,8 +8,7 @@ COLUMNS: tuple[str, ...]
 @final
 class Columns:
     def __init__(self, *args: object, **kwargs: object) -> None: ...
-    @property
-    def names(self) -> tuple[str, ...]: ...
+    names: Final[tuple[str, ...]]
     def __len__(self) -> int: ...
     def gaps(self, start: int, end: int = ...) -> list[tuple[int, int]]: ...
 

@@ -1,7 +1,7 @@
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Final, Generic, TypeVar, final
 
 from typing_extensions import disjoint_base
 
@@ -75,18 +75,12 @@ class Memory:
     reserved: int
     decompressed: int
     least_response: int
-    @property
-    def has_freed(self) -> bool: ...
-    @property
-    def total(self) -> int: ...
-    @property
-    def held_by_caller(self) -> int: ...
-    @property
-    def used(self) -> int: ...
-    @property
-    def room(self) -> int: ...
-    @property
-    def output_room(self) -> int: ...
+    has_freed: Final[bool]
+    total: Final[int]
+    held_by_caller: Final[int]
+    used: Final[int]
+    room: Final[int]
+    output_room: Final[int]
     def __init__(self, limit: int) -> None: ...
     def resize(self, limit: int) -> None: ...
     def track(self, memory: object, size: int | None = None) -> Block: ...
@@ -120,10 +114,8 @@ class CompletedFetch:
     failed_at: float
     corrupt_at: Any
     in_turn_queue: bool
-    @property
-    def is_error(self) -> bool: ...
-    @property
-    def position(self) -> int: ...
+    is_error: Final[bool]
+    position: Final[int]
     def __init__(
         self,
         chain: Any,
@@ -155,8 +147,7 @@ class BufferedChain:
     buffered_since: float
     leader_changed: bool
     set_aside: bool
-    @property
-    def has_room(self) -> bool: ...
+    has_room: Final[bool]
     def __init__(self, topic_partition: TopicPartition, state: Any, position: Any) -> None: ...
     def advance(self, offset: int, leader: Any) -> int: ...
 
@@ -171,12 +162,9 @@ class BufferQueue:
     finished: list[Any]
     buffered: int
     error: KafkaError | None
-    @property
-    def memory(self) -> Memory: ...
-    @property
-    def has_paused(self) -> bool: ...
-    @property
-    def waiting_bytes(self) -> int: ...
+    memory: Final[Memory]
+    has_paused: Final[bool]
+    waiting_bytes: Final[int]
     def __init__(self, buffer_memory: int) -> None: ...
     def find(self, tp: TopicPartition) -> Any: ...
     def accepts(self, chain: Any, offset: int, leader: Any) -> bool: ...
@@ -205,28 +193,17 @@ class Unpacker:
 
 @final
 class InFlightFetch:
-    @property
-    def broker(self) -> Any: ...
-    @property
-    def max_bytes(self) -> int: ...
-    @property
-    def reserved(self) -> int: ...
-    @property
-    def sent_at(self) -> float: ...
-    @property
-    def full(self) -> bool: ...
-    @property
-    def requested(self) -> Mapping[Any, Any]: ...
-    @property
-    def topic_names(self) -> Mapping[bytes, str]: ...
-    @property
-    def leader_only(self) -> bool: ...
-    @property
-    def active_brokers(self) -> int: ...
-    @property
-    def limits(self) -> Any: ...
-    @property
-    def node(self) -> Any: ...
+    broker: Final[Any]
+    max_bytes: Final[int]
+    reserved: Final[int]
+    sent_at: Final[float]
+    full: Final[bool]
+    requested: Final[Mapping[Any, Any]]
+    topic_names: Final[Mapping[bytes, str]]
+    leader_only: Final[bool]
+    active_brokers: Final[int]
+    limits: Final[Any]
+    node: Final[Any]
     def __init__(
         self,
         broker: Any,
@@ -265,14 +242,10 @@ def topic_id_of(requested: Any) -> bytes: ...
 @final
 class RequestedPartition:
     offset: int
-    @property
-    def chain(self) -> Any: ...
-    @property
-    def leader(self) -> Any: ...
-    @property
-    def topic_id(self) -> bytes | None: ...
-    @property
-    def leader_epoch(self) -> int: ...
+    chain: Final[Any]
+    leader: Final[Any]
+    topic_id: Final[bytes | None]
+    leader_epoch: Final[int]
     def __init__(self, chain: BufferedChain, offset: int, leader: Any, topic_id: bytes | None) -> None: ...
     def differs_from(self, before: RequestedPartition | None) -> bool: ...
 
@@ -288,20 +261,13 @@ class SessionState:
 @final
 class BrokerFetchState:
     responded_at: float
-    @property
-    def node(self) -> Any: ...
-    @property
-    def session(self) -> Any: ...
-    @property
-    def chains(self) -> dict[Any, Any]: ...
-    @property
-    def leader_only(self) -> set[Any]: ...
-    @property
-    def full(self) -> set[Any]: ...
-    @property
-    def changed(self) -> dict[Any, None]: ...
-    @property
-    def ready(self) -> bool: ...
+    node: Final[Any]
+    session: Final[Any]
+    chains: Final[dict[Any, Any]]
+    leader_only: Final[set[Any]]
+    full: Final[set[Any]]
+    changed: Final[dict[Any, None]]
+    ready: Final[bool]
     def __init__(self, node: Any, session: SessionState, chains: dict[Any, Any] | None = None) -> None: ...
     def move_to(self, node: Any) -> None: ...
     def mark_responded(self, now: float) -> None: ...
@@ -317,12 +283,9 @@ class PlannerState:
     _next_release: float
     _lease_end: float
     _seen: tuple[int, int]
-    @property
-    def changed(self) -> bool: ...
-    @property
-    def buffer_changed(self) -> bool: ...
-    @property
-    def next_change(self) -> float: ...
+    changed: Final[bool]
+    buffer_changed: Final[bool]
+    next_change: Final[float]
     def __init__(self, cluster: Any, changes: Any, buffer: BufferQueue) -> None: ...
 
 @disjoint_base
@@ -339,10 +302,8 @@ class FetchState:
     _waits_for_memory: dict[int, float]
     _responded: bool
     _expedited_response: bool
-    @property
-    def has_in_flight(self) -> bool: ...
-    @property
-    def needs_poll(self) -> bool: ...
+    has_in_flight: Final[bool]
+    needs_poll: Final[bool]
     def __init__(self, assignment: Any, buffer: BufferQueue, planner: PlannerState) -> None: ...
     def continue_to(self, until: float) -> None: ...
 
@@ -354,32 +315,20 @@ class RecordTaker(Generic[_R]):
     positions_advanced: bool
     out_of_memory: bool
     busy: bool
-    @property
-    def _assignment(self) -> Any: ...
-    @property
-    def _changes(self) -> ChangeLog[Any]: ...
-    @property
-    def _delivery(self) -> Delivery[Any]: ...
-    @property
-    def _buffer(self) -> Any: ...
-    @property
-    def _metrics(self) -> FetchEvents | None: ...
+    _assignment: Final[Any]
+    _changes: Final[ChangeLog[Any]]
+    _delivery: Final[Delivery[Any]]
+    _buffer: Final[Any]
+    _metrics: Final[FetchEvents | None]
     @property
     def _batch(self) -> type[_R]: ...
-    @property
-    def _deserializes(self) -> bool: ...
-    @property
-    def _auto_store(self) -> bool: ...
-    @property
-    def _selects(self) -> bool: ...
-    @property
-    def _test(self) -> RecordTest | None: ...
-    @property
-    def _filter(self) -> Callable[[ConsumerRecord], object] | None: ...
-    @property
-    def _unlocks(self) -> bool: ...
-    @property
-    def deferred(self) -> bool: ...
+    _deserializes: Final[bool]
+    _auto_store: Final[bool]
+    _selects: Final[bool]
+    _test: Final[RecordTest | None]
+    _filter: Final[Callable[[ConsumerRecord], object] | None]
+    _unlocks: Final[bool]
+    deferred: Final[bool]
     def __init__(
         self,
         assignment: AssignedPartitions[Any],
@@ -399,16 +348,11 @@ class RecordTaker(Generic[_R]):
 
 @disjoint_base
 class Wait:
-    @property
-    def deadline(self) -> float: ...
-    @property
-    def promise(self) -> Any: ...
-    @property
-    def joining(self) -> bool: ...
-    @property
-    def fetching(self) -> bool: ...
-    @property
-    def managers(self) -> bool: ...
+    deadline: Final[float]
+    promise: Final[Any]
+    joining: Final[bool]
+    fetching: Final[bool]
+    managers: Final[bool]
     def __init__(
         self,
         deadline: float,
@@ -441,8 +385,7 @@ class DriverState:
     next_manager_poll: float
     wakeup_requested: bool
     wakeup_enabled: bool
-    @property
-    def managers_due(self) -> float: ...
+    managers_due: Final[float]
     def __init__(self, parts: ClientState, dispatcher: DispatcherState) -> None: ...
     def set_managers_due(self, due: float) -> None: ...
     def request_manager_poll(self) -> None: ...
@@ -461,8 +404,7 @@ class PollState(Generic[_R]):
     _metrics: Any
     _closing: bool
     _last_poll_empty: bool
-    @property
-    def _forks(self) -> int: ...
+    _forks: Final[int]
     def __init__(
         self, parts: Any, driver: DriverState, callbacks: Any, nothing: object, max_poll_interval_ms: float
     ) -> None: ...
