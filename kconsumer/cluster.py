@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kconsumer.groups.arguments import SPECIAL_TIMES, Servers, Time, TopicOrPartition
 from kconsumer.groups.client import GroupClient
-from kconsumer.groups.client_base import SPECIAL_TIMES, Servers, Time, TopicOrPartition
 from kconsumer.groups.types import ClusterDescription, OpenTransaction
 from kconsumer.types import OffsetAndTimestamp, TopicPartition
 

@@ -21,18 +21,17 @@ from kconsumer.aio.loop_guard import LoopGuard
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
-from kconsumer.groups.client_base import (
-    CLOSE_MS,
+from kconsumer.groups.arguments import (
     STATES,
     SUBSCRIPTION_SETTINGS,
     TYPES,
     Configs,
-    GroupClientBase,
     NewOffsets,
     Servers,
     Time,
     TopicOrPartition,
 )
+from kconsumer.groups.client_base import CLOSE_MS, GroupClientBase
 from kconsumer.groups.types import (
     ClusterDescription,
     GroupDescription,

@@ -163,7 +163,10 @@ def _healths(client: GroupClient, args: argparse.Namespace) -> list[views.Health
 
 ACTIONS: dict[str, tuple[View, str]] = {
     "list": (_list, "list the groups of the cluster"),
-    "describe": (_of_healths(views.descriptions), "show state, assignor and coordinator, and offsets, lag and owner of each partition"),
+    "describe": (
+        _of_healths(views.descriptions),
+        "show state, assignor and coordinator, and offsets, lag and owner of each partition",
+    ),
     "members": (_members, "show the members of groups, and the partitions of each"),
     "offsets": (_of_healths(views.offsets), "show committed offset, log start, end, lag and owner of each partition"),
     "lag": (_of_healths(views.lags), "show one line per group with its lag"),

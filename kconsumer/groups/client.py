@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any, Self
 from kconsumer._core.lock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import guarded
-from kconsumer.groups.client_base import (
-    CLOSE_MS,
+from kconsumer.groups.arguments import (
     STATES,
     SUBSCRIPTION_SETTINGS,
     TYPES,
     Configs,
-    GroupClientBase,
     NewOffsets,
     Servers,
     Time,
     TopicOrPartition,
 )
+from kconsumer.groups.client_base import CLOSE_MS, GroupClientBase
 from kconsumer.groups.types import (
     ClusterDescription,
     GroupDescription,

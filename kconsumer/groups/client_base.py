@@ -5,55 +5,17 @@ awaits. The operations of both are those of `queries.py`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.errors import ConfigError
-from kconsumer.offsets.list_offsets import (
-    EARLIEST,
-    EARLIEST_LOCAL,
-    EARLIEST_PENDING_UPLOAD,
-    LATEST,
-    LATEST_TIERED,
-    MAX_TIMESTAMP,
-)
-from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer.engine.base import Engine
 
-STATES = (
-    "Stable",
-    "Empty",
-    "PreparingRebalance",
-    "CompletingRebalance",
-    "Assigning",
-    "Reconciling",
-    "NotReady",
-    "Dead",
-)
-TYPES = ("classic", "consumer", "share", "streams")
-#: The settings of a subscription for metrics of clients. One without any does not exist.
-SUBSCRIPTION_SETTINGS = ("metrics", "interval.ms", "match")
 CLOSE_MS = 5_000.0
-#: The special times of `partition_offsets`, with their values in ListOffsets.
-SPECIAL_TIMES: dict[str, int] = {
-    "latest": LATEST,
-    "earliest": EARLIEST,
-    "max-timestamp": MAX_TIMESTAMP,
-    "earliest-local": EARLIEST_LOCAL,
-    "latest-tiered": LATEST_TIERED,
-    "earliest-pending-upload": EARLIEST_PENDING_UPLOAD,
-}
-
-Servers = str | Sequence[str]
-NewOffsets = Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[tuple[str, int], int | OffsetAndMetadata]
-TopicOrPartition = str | TopicPartition | tuple[str, int]
-Configs = Mapping[str, str | int | float | bool | None]
-Time = str | int | datetime
 
 
 class GroupClientBase(ABC):

@@ -1,8 +1,8 @@
 """Sends the requests of a client that is not a member of the groups which it queries and changes.
 
 Decides which broker receives a request and which errors are retried until the deadline. Each of the three types of
-group has its own request for a description. If the type is unknown, they are tried one after the other. `administration.py`
-has most other requests, and `responses.py` parses the responses.
+group has its own request for a description. If the type is unknown, they are tried one after the other.
+`administration.py` has most other requests, and `responses.py` parses the responses.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ computes the values that need several responses, such as the lag.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kconsumer._client.offset_arguments import offsets_to_commit, timestamp, topic_partitions
+from kconsumer._client.offset_arguments import offsets_to_commit, timestamp
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.lock import Timer
 from kconsumer._internal.managers import Promise
@@ -32,7 +32,18 @@ from kconsumer.groups.administration import (
     share_offset_deletion,
     subscription_listing,
 )
-from kconsumer.groups.client_base import SPECIAL_TIMES, STATES, TYPES, Configs, NewOffsets, Time, TopicOrPartition
+from kconsumer.groups.arguments import (
+    SPECIAL_TIMES,
+    STATES,
+    TYPES,
+    Configs,
+    NewOffsets,
+    Time,
+    TopicOrPartition,
+    canonical_names,
+    refuse_text,
+    topics_and_partitions,
+)
 from kconsumer.groups.first_records import FIRST_BYTES, NEXT_BYTES, FirstRecord, first_record
 from kconsumer.groups.manager import DESCRIPTIONS, GroupsManager, QueryKind
 from kconsumer.groups.responses import GroupPosition
@@ -78,7 +89,8 @@ class GroupQueries:
 
         The result contains only groups with one of `states` and one of `types`. No names exclude no group.
         """
-        wanted, timer = (_canonical_names(states, STATES, "state"), _canonical_names(types, TYPES, "type")), self._timer()
+        wanted = canonical_names(states, STATES, "state"), canonical_names(types, TYPES, "type")
+        timer = self._timer()
         with self._components.changing():
             metadata = self._components.metadata.refresh()
         yield from self._operations.result(metadata, timer, "fetching metadata")
@@ -198,7 +210,7 @@ class GroupQueries:
 
     def delete_share_offsets(self, group: str, topics: Iterable[str]) -> Operation[None]:
         """Delete the start offsets of these topics in a share group without members."""
-        _refuse_text(topics, "topics")
+        refuse_text(topics, "topics")
         names = frozenset(topics)
         if names:
             yield from self._request(share_offset_deletion(names), f"deleting start offsets of group {group!r}", group)
@@ -209,7 +221,7 @@ class GroupQueries:
 
     def delete_offsets(self, group: str, topics_or_partitions: Iterable[TopicOrPartition]) -> Operation[None]:
         """Delete the committed offsets of these partitions, and of all partitions of these topics."""
-        (topics, partitions), timer = _topics_and_partitions(topics_or_partitions), self._timer()
+        (topics, partitions), timer = topics_and_partitions(topics_or_partitions), self._timer()
         tables = (yield from self._operations.topics(topics, timer)) if topics else {}
         missing = sorted(set(topics) - set(tables))
         if missing:
@@ -219,11 +231,9 @@ class GroupQueries:
             what = f"deleting offsets of group {group!r}"
             yield from self._request(offset_deletion(wanted), what, group, timer)
 
-    def remove_members(
-        self, group: str, members: Iterable[str | GroupMember], reason: str | None
-    ) -> Operation[None]:
+    def remove_members(self, group: str, members: Iterable[str | GroupMember], reason: str | None) -> Operation[None]:
         """Remove these members. A text is the instance id of a static member."""
-        _refuse_text(members, "members")
+        refuse_text(members, "members")
         chosen = [*members]
         if chosen:
             yield from self._request(removal(chosen, reason), f"removing members of group {group!r}", group)
@@ -258,7 +268,7 @@ class GroupQueries:
 
     def partition_offsets(self, partitions: Iterable[TopicOrPartition], at: Time) -> Operation[OffsetTable]:
         """Returns the offset at a time in these partitions, and in all partitions of these topics, by partition."""
-        named, timer = _topics_and_partitions(partitions), self._timer()
+        named, timer = topics_and_partitions(partitions), self._timer()
         if isinstance(at, str) and at not in SPECIAL_TIMES:
             raise ValueError(f"at is one of {', '.join(SPECIAL_TIMES)}, or a time, not {at!r}")
         moment = SPECIAL_TIMES[at] if isinstance(at, str) else timestamp(at, "at")
@@ -281,7 +291,7 @@ class GroupQueries:
 
     def stuck_transactions(self, partitions: Iterable[TopicOrPartition]) -> Operation[list[OpenTransaction]]:
         """Returns the open transactions in these partitions, and in all partitions of these topics, oldest first."""
-        named, timer = _topics_and_partitions(partitions), self._timer()
+        named, timer = topics_and_partitions(partitions), self._timer()
         leaders = yield from self._leaders(*named, timer)
         nodes = set(leaders.values())
         wanted = {node: open_producers([tp for tp, leader in leaders.items() if leader == node]) for node in nodes}
@@ -406,31 +416,3 @@ def _first_unread(tp: TopicPartition, at: GroupOffset) -> Place | None:
 
 def _with_age(at: GroupOffset, age: float | None) -> GroupOffset:
     return replace(at, lag_seconds=0.0 if at.lag is not None and at.lag <= 0 else age)
-
-
-def _refuse_text(given: object, name: str) -> None:
-    if isinstance(given, str):
-        raise TypeError(f"{name} must be an iterable, not the text {given!r}")
-
-
-def _topics_and_partitions(given: Iterable[TopicOrPartition]) -> tuple[set[str], list[TopicPartition]]:
-    _refuse_text(given, "partitions")
-    items = [*given]
-    topics = {item for item in items if isinstance(item, str)}
-    return topics, topic_partitions([item for item in items if not isinstance(item, str)])
-
-
-def _canonical_names(given: Iterable[str], known: Sequence[str], what: str) -> list[str]:
-    """Returns the names in the spelling of brokers. Raises ValueError for an unknown name.
-
-    Case, hyphens and underscores of the given names do not matter.
-    """
-    if isinstance(given, str):
-        given = (given,)
-    canonical = {name.lower(): name for name in known}
-    found = []
-    for name in given:
-        if name.replace("-", "").replace("_", "").lower() not in canonical:
-            raise ValueError(f"there is no group {what} {name!r}; there are {', '.join(known)}")
-        found.append(canonical[name.replace("-", "").replace("_", "").lower()])
-    return found

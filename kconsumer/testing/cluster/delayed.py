@@ -1,4 +1,4 @@
-"""A request that waits until it can be completed, or until its timeout: Fetch, ShareFetch, and Produce with acks=all."""
+"""Requests that wait until they can be completed or a timeout has passed: Fetch, ShareFetch, Produce with acks=all."""
 
 from __future__ import annotations
 

@@ -74,9 +74,7 @@ class ClassicMember:
 
     def copy(self, member_id: str, protocols: Protocols) -> ClassicMember:
         """Returns a copy with another member id and other protocols. It has no waiting requests and no timer."""
-        return replace(
-            self, id=member_id, protocols=protocols, is_new=False, joining=None, syncing=None, session=None
-        )
+        return replace(self, id=member_id, protocols=protocols, is_new=False, joining=None, syncing=None, session=None)
 
     def __repr__(self) -> str:
         return f"<ClassicMember {self.id}>"

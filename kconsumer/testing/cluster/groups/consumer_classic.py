@@ -7,7 +7,6 @@ the response to Heartbeat is REBALANCE_IN_PROGRESS, and they join again.
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.error_codes import Errors
@@ -50,7 +49,7 @@ def join(group: ConsumerGroup, request: Request, now: float) -> JoinGroupRespons
     """
     message = request.message
     is_new = not message.member_id
-    member_id = message.member_id or _new_id(group)
+    member_id = message.member_id or group.new_member_id()
     _validate_join(group, request, member_id)
     if is_new and message.group_instance_id is None and request.version >= KNOWN_ID_VERSION:
         return for_join_version(
@@ -259,8 +258,3 @@ def _stop(timer: Timer | None) -> None:
     """Cancel a timer, if there is one."""
     if timer is not None:
         timer.cancel()
-
-
-def _new_id(group: ConsumerGroup) -> str:
-    """Returns a new member id as Kafka generates it: 16 random bytes in URL-safe base64."""
-    return base64.urlsafe_b64encode(group.coordinator.cluster.random.randbytes(16)).decode().rstrip("=")

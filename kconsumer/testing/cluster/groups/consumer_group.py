@@ -7,6 +7,7 @@ coordinator. Only the timers start again.
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -71,6 +72,10 @@ class ConsumerGroup(Group):
         if member is None:
             raise GroupError(Errors.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.id}.")
         return member
+
+    def new_member_id(self) -> str:
+        """Returns a new member id as Kafka generates it: 16 random bytes in URL-safe base64."""
+        return base64.urlsafe_b64encode(self.coordinator.cluster.random.randbytes(16)).decode().rstrip("=")
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         """Returns the member with an instance id, or None if there is none."""

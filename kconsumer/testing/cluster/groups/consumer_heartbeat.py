@@ -7,7 +7,6 @@ assignment.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +140,7 @@ class ConsumerHeartbeatHandler:
         instance id or the epoch is not valid.
         """
         joins = message.member_epoch == 0
-        member_id = message.member_id or self._new_id()
+        member_id = message.member_id or group.new_member_id()
         if message.instance_id is None:
             if joins and member_id not in group.members:
                 return ConsumerMember(member_id), None
@@ -152,10 +151,6 @@ class ConsumerHeartbeatHandler:
             member = require_static(group, member_id, message.instance_id)
         check_epoch(member, message.member_epoch, _owned(message))
         return member, None
-
-    def _new_id(self) -> str:
-        """Returns a new member id as Kafka generates it: 16 random bytes in URL-safe base64."""
-        return base64.urlsafe_b64encode(self._coordinator.cluster.random.randbytes(16)).decode().rstrip("=")
 
     def _store(self, group: ConsumerGroup, member: ConsumerMember, replaced: ConsumerMember | None, now: float) -> None:
         """Store a member, which replaces the static member `replaced` if that is not None.
