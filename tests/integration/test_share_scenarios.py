@@ -1,4 +1,4 @@
-"""Scenarios of Java's ShareConsumerTest with a ShareConsumer; `support/oracles/share_scenarios.py` lists them all."""
+"""Scenarios of Java's ShareConsumerTest with a ShareConsumer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from kconsumer.errors import BrokerError, KafkaError, StateError, WakeupError
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
 from support.members.share_groups import configure_group, poll_records, share_records
-from support.oracles.share_scenarios import SCENARIOS
 
 pytestmark = [pytest.mark.network_thread, pytest.mark.consumer_protocol]
 
@@ -99,13 +98,6 @@ def acknowledge(consumer: ShareConsumer, records: list[ShareRecord], kind: Ackno
     for record in records:
         consumer.acknowledge(record, kind)
     assert {None} == set(consumer.commit().values())
-
-
-def test_every_scenario_of_java_is_listed() -> None:
-    """The list names tests that exist, or says why a scenario has none."""
-    ours = {name for name in globals() if name.startswith("test_")}
-    named = {entry for entry in SCENARIOS.values() if entry.startswith("test_") and "::" not in entry}
-    assert set() == named - ours
 
 
 # --- subscriptions ------------------------------------------------------------------------------------------

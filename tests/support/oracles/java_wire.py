@@ -14,11 +14,24 @@ from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
 from typing import Any, Self
 
+from kconsumer.schema import APIS, Api
 from kconsumer.schema.dsl import Array, Field, Kind, Message
 from support.brokers.kafka_jars import DEFAULT_VERSION, kafka_jars, program
 
 SOURCE = Path(__file__).parents[1] / "java" / "ProtocolDump.java"
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+# Every API at every version, each way.
+CASES = [
+    (api, version, direction)
+    for api in APIS.values()
+    for version in range(api.min_version, api.max_version + 1)
+    for direction in ("request", "response")
+]
+
+
+def message_class(api: Api, direction: str) -> type[Message]:
+    """Returns the API's request or response class."""
+    return api.request if direction == "request" else api.response
 
 
 class Java:
