@@ -271,7 +271,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "a fenced member, and a broker that is not the coordinator",
             "a retry at once, each time",
             "one retry at once; later ones after a backoff",
-            ("tests/unit/engine/test_no_tight_loop.py::test_requests_are_bounded",),
+            ("tests/unit/engine/test_nothing_is_silent.py::test_each_error_is_named",),
         ),
     ),
     "Fetching and connections": (

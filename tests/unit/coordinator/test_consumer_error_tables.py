@@ -1,4 +1,4 @@
-"""Every error code that Kafka has, as the response to each request of a KIP-848 member: what Java does, we do.
+"""Error codes in the response to each request of a KIP-848 member: what Java does, we do.
 
 The tables are those of Java 4.4's `ConsumerHeartbeatRequestManager` and `CommitRequestManager`, by name. For a
 code that is in no table Java ends the membership if the request is a heartbeat, and otherwise fails the one call.
@@ -25,7 +25,7 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
 from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness, topic_id
-from support.harnesses.error_codes import ALL, CODE, COORDINATOR_ERRORS, LOADING, name_of
+from support.harnesses.error_codes import CODE, COORDINATOR_ERRORS, LOADING, codes_for, name_of
 from support.harnesses.group_harness import committed
 
 pytestmark = pytest.mark.network_thread
@@ -134,7 +134,7 @@ def acknowledging() -> tuple[ConsumerGroupHarness, UnsentRequest]:
 
 
 @pytest.mark.parametrize("at", [joining, stable, reconciling, acknowledging], ids=lambda at: at.__name__)
-@pytest.mark.parametrize("code", ALL, ids=name_of)
+@pytest.mark.parametrize("code", codes_for(HEARTBEAT), ids=name_of)
 def test_heartbeat(code: int, at: Callable[[], tuple[ConsumerGroupHarness, UnsentRequest]]) -> None:
     """In every state each code has Java's effect: a coordinator lookup, a backoff, on_lost and a join with epoch 0, or
     an error that is raised by one poll or by all.
@@ -196,7 +196,7 @@ def heartbeats_again(group: ConsumerGroupHarness, what: str) -> None:
     assert (0 if what == "fenced" else group.member.member_epoch) == again.message.member_epoch
 
 
-@pytest.mark.parametrize("code", ALL, ids=name_of)
+@pytest.mark.parametrize("code", codes_for(HEARTBEAT), ids=name_of)
 def test_heartbeat_response_after_leaving(code: int) -> None:
     """Whatever the response to the leave heartbeat, or to one before it, the member has left and nothing is raised."""
     group, late = stable()
@@ -247,7 +247,7 @@ def stays_a_member(group: ConsumerGroupHarness) -> None:
 
 
 @pytest.mark.parametrize("before_rebalance", [False, True])
-@pytest.mark.parametrize("code", ALL, ids=name_of)
+@pytest.mark.parametrize("code", codes_for(COMMIT), ids=name_of)
 def test_commit(code: int, before_rebalance: bool) -> None:
     """A commit is retried until its deadline, or fails. STALE_MEMBER_EPOCH fails a caller's commit; the commit before a
     rebalance is retried with the new epoch. No response changes the membership.
@@ -293,14 +293,14 @@ def fetch(group: ConsumerGroupHarness, response: OffsetFetchResponse, code: int,
     stays_a_member(group)
 
 
-@pytest.mark.parametrize("code", ALL, ids=name_of)
+@pytest.mark.parametrize("code", codes_for(FETCH_GROUP), ids=name_of)
 def test_fetch_of_a_group(code: int) -> None:
     """A retriable code for the whole group is retried, and so is a stale epoch while the consumer is a member."""
     what = FETCH_GROUP.get(name_of(code), "retry" if is_retriable(code) else "raise")
     fetch(owner(), fetched(group_code=code), code, "retry" if what == "stale" else what)
 
 
-@pytest.mark.parametrize("code", ALL, ids=name_of)
+@pytest.mark.parametrize("code", codes_for(FETCH), ids=name_of)
 def test_fetch_of_a_partition(code: int) -> None:
     """Of the codes for one partition only those in the table are retried."""
     fetch(owner(), fetched(code), code, FETCH.get(name_of(code), "raise"))

@@ -1,7 +1,7 @@
-"""Every error code that Kafka has, as the response to each request of a classic member: what Java does, we do.
+"""Error codes in the response to each request of a classic member: what Java does, we do.
 
 The tables here are Java's `AbstractCoordinator` and `ConsumerCoordinator`, by name; each row of the
-library's tables is compared with them, and codes without a row are tested too.
+library's tables is compared with them, and codes of each kind without a row are tested too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kconsumer.schema.offsets import (
     OffsetFetchResponseTopics,
 )
 from kconsumer.types import OffsetAndMetadata, TopicPartition
-from support.harnesses.error_codes import ALL, CODE, COORDINATOR_ERRORS, LOADING, name_of
+from support.harnesses.error_codes import CODE, COORDINATOR_ERRORS, LOADING, codes_for, name_of
 from support.harnesses.group_harness import GroupHarness, committed
 
 FIND_COORDINATOR = {
@@ -154,7 +154,7 @@ def stable() -> GroupHarness:
 # --- FindCoordinator ---
 
 
-@pytest.mark.parametrize("code", ALL, ids=name_of)
+@pytest.mark.parametrize("code", codes_for(FIND_COORDINATOR), ids=name_of)
 def test_find_coordinator(code: int) -> None:
     """FindCoordinator is sent again after a backoff whatever the response; an error that is not retriable is raised
     once.
@@ -188,7 +188,7 @@ def joins_again(group: GroupHarness, what: str) -> UnsentRequest | None:
     return group.until("JoinGroup")
 
 
-@pytest.mark.parametrize("code", ALL, ids=name_of)
+@pytest.mark.parametrize("code", codes_for(JOIN), ids=name_of)
 def test_join(code: int) -> None:
     """A JoinGroup that is refused raises the error, or is sent again with the member id that is valid then."""
     what = expected(JOIN, code)
@@ -209,7 +209,7 @@ def test_join(code: int) -> None:
     assert "JoinGroup" == group.request().api.name, "the next poll may try again"
 
 
-@pytest.mark.parametrize("code", ALL, ids=name_of)
+@pytest.mark.parametrize("code", codes_for(SYNC), ids=name_of)
 def test_sync(code: int) -> None:
     """A SyncGroup that is refused always leads to another JoinGroup; some errors are raised by the next poll."""
     what = expected(SYNC, code)
@@ -248,7 +248,7 @@ def heartbeat(group: GroupHarness) -> UnsentRequest:
     return request
 
 
-@pytest.mark.parametrize("code", ALL, ids=name_of)
+@pytest.mark.parametrize("code", codes_for(HEARTBEAT), ids=name_of)
 def test_heartbeat(code: int) -> None:
     """An error of a heartbeat is raised by the next poll, causes a rejoin, or only a lookup of the coordinator."""
     what = expected(HEARTBEAT, code)
@@ -267,7 +267,7 @@ def test_heartbeat(code: int) -> None:
 
 
 @pytest.mark.parametrize("where", ["group", "member"])
-@pytest.mark.parametrize("code", ALL, ids=name_of)
+@pytest.mark.parametrize("code", codes_for(LEAVE), ids=name_of)
 def test_leave(code: int, where: str, caplog: pytest.LogCaptureFixture) -> None:
     """The member has left whatever the code of the group or of the member is; an error is logged."""
     group = stable()
@@ -309,7 +309,7 @@ COMMIT_ERRORS: dict[str, type[Exception]] = {
 }
 
 
-@pytest.mark.parametrize("code", ALL, ids=name_of)
+@pytest.mark.parametrize("code", codes_for(COMMIT), ids=name_of)
 def test_commit(code: int) -> None:
     """A commit that is refused is retried until its deadline, or fails and may reset the member."""
     what = expected(COMMIT, code)
@@ -378,13 +378,13 @@ def fetch(response: Callable[[int], OffsetFetchResponse], code: int, what: str) 
     assert MINE == group.member.generation
 
 
-@pytest.mark.parametrize("code", ALL, ids=name_of)
+@pytest.mark.parametrize("code", codes_for(FETCH_GROUP), ids=name_of)
 def test_fetch_of_a_group(code: int) -> None:
     """A code for the whole group is retried if it is retriable."""
     fetch(lambda code: fetched(group_code=code), code, expected(FETCH_GROUP, code, passing=True))
 
 
-@pytest.mark.parametrize("code", ALL, ids=name_of)
+@pytest.mark.parametrize("code", codes_for(FETCH), ids=name_of)
 def test_fetch_of_a_partition(code: int) -> None:
     """Of the codes for one partition only those in the table are retried."""
     fetch(fetched, code, expected(FETCH, code))

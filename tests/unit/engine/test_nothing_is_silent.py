@@ -1,5 +1,6 @@
-"""No consumer waits silently: if all responses of an API have the same error, the caller gets it, or a warning names it
-within 10 s. Each request of the managers, each error in its table, each protocol, on virtual time.
+"""No consumer waits silently or sends requests without a pause: if all responses of an API have the same error, the
+caller gets it, or a warning names it within 10 s. Each request of the managers, each error in its table and one of each
+kind of the others, each protocol, on virtual time, as a network thread drives the managers.
 
 A new request, or a new error code in a table, is tested without an entry here; a table without a request fails.
 """
@@ -10,7 +11,6 @@ import gc
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -19,55 +19,19 @@ from kconsumer._common.error_codes import Errors
 from kconsumer._common.error_tables import ErrorTable
 from kconsumer.coordinator import error_actions as group_tables
 from kconsumer.coordinator.classic_protocol.embedded import encode_assignment
-from kconsumer.coordinator.consumer_protocol.heartbeat import HEARTBEAT_ACTIONS
-from kconsumer.errors import (
-    AuthenticationError,
-    BrokerConnectionError,
-    KafkaError,
-    TimeoutError,
-    UnsupportedVersionError,
-)
-from kconsumer.fetching import error_actions as fetch_tables
-from kconsumer.offsets import error_actions as offset_tables
+from kconsumer.errors import UnsupportedVersionError
 from kconsumer.schema.classic_group import SyncGroupResponse
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, TopicPartitions
 from kconsumer.share import error_actions as share_tables
 from kconsumer.telemetry import state as telemetry_tables
 from kconsumer.testing.clock import VirtualClock
 from support.harnesses.error_codes import name_of
+from support.harnesses.error_faults import PROTOCOLS, TABLES, complaints, faults
 from support.harnesses.share_simulation import SHARE_RESPONSES, ShareSimulation
 from support.harnesses.simulation import RESPONSES, Fault, Simulation
 
 LIMIT_MS = 10_000.0
 SECONDS = 15
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "classic": {"group_protocol": "classic"},
-    "consumer": {"group_protocol": "consumer"},
-    "assigned": {"subscribe": False},
-    "share": {},
-}
-# Codes of topics and partitions in metadata, for which there is no table.
-METADATA = (3, 5, 9, 17, 29, 38, 72)
-TABLES: dict[str, list[Mapping[int, Any]]] = {
-    "Metadata": [dict.fromkeys(METADATA)],
-    "FindCoordinator": [group_tables.FIND_COORDINATOR_ACTIONS],
-    "JoinGroup": [group_tables.JOIN_ACTIONS],
-    "SyncGroup": [group_tables.SYNC_ACTIONS],
-    "Heartbeat": [group_tables.HEARTBEAT_ACTIONS],
-    "ConsumerGroupHeartbeat": [HEARTBEAT_ACTIONS],
-    "OffsetCommit": [group_tables.COMMIT_ACTIONS, group_tables.CONSUMER_COMMIT_ACTIONS],
-    "OffsetFetch": [
-        group_tables.OFFSET_FETCH_ACTIONS,
-        group_tables.OFFSET_FETCH_GROUP_ACTIONS,
-        group_tables.CONSUMER_OFFSET_FETCH_ACTIONS,
-        group_tables.CONSUMER_OFFSET_FETCH_GROUP_ACTIONS,
-    ],
-    "Fetch": [fetch_tables.ERROR_ACTIONS],
-    "ListOffsets": [offset_tables.LIST_OFFSETS_ACTIONS],
-    "OffsetForLeaderEpoch": [offset_tables.LEADER_EPOCH_ACTIONS],
-    "ShareGroupHeartbeat": [share_tables.HEARTBEAT_ACTIONS],
-    "ShareFetch": [share_tables.SESSION_ACTIONS, share_tables.FETCH_ACTIONS],
-}
 # Tables of other requests, with the reason why nothing waits for them, or with the test that they have.
 OTHER_TABLES = {
     id(group_tables.LEAVE_ACTIONS): "the member has left in any case",
@@ -86,14 +50,6 @@ ALIASES = {
 }
 # Brokers before Kafka 2.3 cannot check positions without more permissions, so that positions count as checked.
 ACCEPTED = {("OffsetForLeaderEpoch", UnsupportedVersionError)}
-# Each API gets these as well: one retriable and one final code without a row, and errors without a response.
-OTHER_CODES = {int(Errors.REQUEST_TIMED_OUT), int(Errors.UNKNOWN_SERVER_ERROR)}
-ERRORS: tuple[KafkaError, ...] = (
-    BrokerConnectionError("the broker closed the connection"),
-    TimeoutError("no response in time"),
-    AuthenticationError("the password is wrong"),
-    UnsupportedVersionError("no common version"),
-)
 
 
 class Recorder(logging.Handler):
@@ -126,18 +82,6 @@ def record(simulation: Any, seconds: int) -> list[tuple[float, str]]:
     return recorder.lines
 
 
-def faults(api: str, depths: set[int]) -> Iterator[Fault]:
-    """Yield the faults that responses of an API may have."""
-    codes = {int(code) for table in TABLES[api] for code in table if code} | OTHER_CODES
-    for depth in sorted(depths):
-        if (api, depth) not in UNREAD:
-            for code in sorted(codes):
-                yield Fault(api, depth, code)
-    for error in ERRORS:
-        if (api, type(error)) not in ACCEPTED:
-            yield Fault(api, error=error)
-
-
 def text_of(fault: Fault) -> str:
     """Returns the text that a warning or error must contain."""
     if fault.error is not None:
@@ -147,6 +91,8 @@ def text_of(fault: Fault) -> str:
 
 def is_silent(fault: Fault, simulation: Any, warnings: list[tuple[float, str]]) -> bool:
     """Returns whether neither a warning nor an error of a call named the fault in time."""
+    if (fault.api, type(fault.error)) in ACCEPTED or (fault.error is None and (fault.api, fault.depth) in UNREAD):
+        return False
     text = text_of(fault)
     first = next(at for at, api in simulation.sent if api == fault.api)
     named = [at for at, line in warnings if text in line]
@@ -160,25 +106,26 @@ def repeated(warnings: list[tuple[float, str]], limit: int = 1) -> list[str]:
     return [line for line, count in counts.items() if count > limit]
 
 
-CASES = {protocol: simulate(protocol, None, 5)[0].depths for protocol in PROTOCOLS}
+CASES = {protocol: simulate(protocol, None, 5)[0].depths for protocol in (*PROTOCOLS, "share")}
 PAIRS = [(protocol, api) for protocol in CASES for api in CASES[protocol]]
 
 
 @pytest.mark.parametrize(("protocol", "api"), PAIRS)
 def test_each_error_is_named(protocol: str, api: str) -> None:
-    """With any error in every response of an API, the caller gets the error or a warning names it within 10 s; no
-    warning is repeated within a minute.
+    """With any error in every response of an API, the caller gets the error or a warning names it within 10 s, no
+    warning is repeated within a minute, and retries wait for a backoff that grows.
     """
-    silent, often = [], []
+    silent, often, many = [], [], []
     for fault in faults(api, CASES[protocol][api]):
         simulation, warnings = simulate(protocol, fault, SECONDS)
         if is_silent(fault, simulation, warnings):
             silent.append(f"{text_of(fault)} at depth {fault.depth}")
         often += repeated(warnings)
-    assert ([], []) == (silent, often)
+        many += complaints(fault, simulation) if protocol in PROTOCOLS else []
+    assert ([], [], []) == (silent, often, many)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", CASES)
 def test_without_an_error_nothing_is_logged(protocol: str) -> None:
     """A consumer that reads logs no warning, and waits for nothing."""
     simulation, warnings = simulate(protocol, None, SECONDS)
@@ -255,3 +202,10 @@ def test_each_request_and_each_table_is_tested() -> None:
     tested = {id(table) for tables in TABLES.values() for table in tables} | OTHER_TABLES.keys()
     tables = [each for each in gc.get_objects() if isinstance(each, ErrorTable)]
     assert [] == [each for each in tables if id(each) not in tested]
+
+
+def test_too_many_requests_are_found() -> None:
+    """`complaints` finds a consumer with shorter backoffs."""
+    fault = Fault("OffsetFetch", 1, 30)
+    options = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 10, **PROTOCOLS["consumer"]}
+    assert list(complaints(fault, Simulation(fault, **options).run(SECONDS)))

@@ -1,4 +1,4 @@
-"""Every error code of Kafka as the response to a fetch has the same effect as in Java's consumer."""
+"""Error codes in the response to a fetch have the same effect as in Java's consumer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kconsumer.fetching.error_actions import ERROR_ACTIONS
 from kconsumer.state.partition import FetchState
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import OffsetReset, TopicPartition
-from support.harnesses.error_codes import ALL, CODE, NEVER_HEARD_OF, name_of
+from support.harnesses.error_codes import CODE, NEVER_HEARD_OF, codes_for, name_of
 from support.harnesses.fetching import FetchHarness, offsets
 
 # The table of Java's FetchCollector, in its order.
@@ -36,7 +36,7 @@ JAVA = {
     "UNKNOWN_SERVER_ERROR": "retry",
     "CORRUPT_MESSAGE": "raise",
 }
-RAISED = [code for code in ALL if JAVA.get(name_of(code), "raise") == "raise"]
+RAISED = [code for code in codes_for(JAVA) if JAVA.get(name_of(code), "raise") == "raise"]
 
 
 def coded(reaction: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Every error code of Kafka as the response to ListOffsets and OffsetForLeaderEpoch has the same effect as in Java."""
+"""Error codes in responses to ListOffsets and OffsetForLeaderEpoch have the same effect as in Java."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochRespons
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchState
 from kconsumer.types import OffsetReset
-from support.harnesses.error_codes import ALL, CODE, name_of
+from support.harnesses.error_codes import CODE, codes_for, name_of
 from support.harnesses.manager_driver import NODES, RETRY_MS, led_by, respond, tp
 from support.harnesses.offsets_case import OffsetsCase, offsets, rows
 
@@ -41,7 +41,7 @@ def reaction(java: dict[str, str], code: int) -> str:
 
 def codes_with(java: dict[str, str], *reactions: str) -> list[int]:
     """Returns the codes with one of these actions."""
-    return [code for code in ALL if reaction(java, code) in reactions]
+    return [code for code in codes_for(java) if reaction(java, code) in reactions]
 
 
 def fresh(case: OffsetsCase) -> OffsetsCase:
