@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
-from kconsumer.errors import (
-    AuthenticationError,
-    GroupAuthorizationError,
-    TopicAuthorizationError,
-)
+from kconsumer._core.lock import Clock
+from kconsumer.errors import AuthenticationError, GroupAuthorizationError, TopicAuthorizationError
 from kconsumer.testing import FakeCluster
 from support.harnesses.inside import parts_of
 
@@ -68,9 +65,9 @@ def test_errors_of_requests(cluster: FakeCluster) -> None:
     assert {TP: OffsetAndMetadata(1, "", 0)} == cluster.committed("g")
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_sasl(mechanism: str) -> None:
+def test_sasl() -> None:
     """A group authenticates, also again before its sessions end; a wrong password is an AuthenticationError."""
+    mechanism = "SCRAM-SHA-256"  # test_fake_cluster_clients.py has the others
     sasl = {"mechanism": mechanism, "users": {"alice": "secret"}, "session_lifetime_ms": 1500}
     with FakeCluster(sasl=sasl) as cluster:
         cluster.create_topic("t")
@@ -154,3 +151,14 @@ def test_a_coordinator_that_dies_before_the_first_metadata(options: dict[str, An
             assert not components.cluster.nodes
             cluster.kill(coordinator.id)
             assert [b"one"] == [record.value for record in consumer.poll(20)]
+
+
+def test_the_system_clock_is_adjusted(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers have the wall clock of the system, also after it was set to another time."""
+    cluster.create_topic("u", message_timestamp_type="LogAppendTime")
+    adjusted = Clock().wall_ms() + 3_600_000
+    monkeypatch.setattr("kconsumer._core.lock.time", lambda: adjusted / 1000)
+    cluster.produce("u", [b"a"])
+    with consumer(cluster) as reader:
+        reader.assign([("u", 0)])
+        assert [adjusted] == [record.timestamp for record in reader.poll(DEADLINE_S)]

@@ -21,7 +21,7 @@ from support.brokers.kafka import Kafka
 from support.harnesses.inside import engine_of, parts_of
 from support.harnesses.stopwatch import Stopwatch
 from support.members.clients import settings
-from support.members.group_load import PARTITIONS, all_offsets, drained, everything, load, one_three_two
+from support.members.group_load import PARTITIONS, all_offsets, drained, everything, load
 from support.members.members import (
     MemberProcess,
     assert_all_seen,
@@ -69,35 +69,6 @@ def tps(topic: str, *partitions: int) -> set[TopicPartition]:
 
 
 # --- groups of processes ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_one_three_two_members_under_load(kafka: Kafka, topic_name: str, assignor: str) -> None:
-    """While the group grows from one to three members and shrinks to two, each record is read once and in order, and
-    each partition has one owner at a time. Retained partitions are not interrupted.
-    """
-    topic = kafka.create_topic(topic_name, PARTITIONS)
-    chosen = settings(kafka, topic, None, group_remote_assignor=assignor)
-    one_three_two(kafka, topic, chosen, keeps=True)
-
-
-def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: str) -> None:
-    """After SIGKILL and the session timeout, the other member continues from the committed offsets."""
-    topic = kafka.create_topic(topic_name, PARTITIONS)
-    chosen = settings(kafka, topic, None, auto_commit_interval_ms=200)
-    with ExitStack() as stack:
-        with load(kafka, topic):
-            victim = stack.enter_context(MemberProcess("victim", chosen))
-            heir = stack.enter_context(MemberProcess("heir", chosen))
-            members = [victim, heir]
-            wait_for(lambda: shared_out(members, everything(topic)), "two members to share", members)
-            wait_for(lambda: victim.consumed() > 500, "the victim to read", members)
-            victim.kill()
-            wait_for(lambda: shared_out([heir], everything(topic)), "the heir to own all", [heir])
-        ends = drained(kafka, topic, members)
-        wait_for(lambda: all_offsets(members, ends), "every record to be read by someone", members)
-        heir.stop()
-        assert_all_seen(members, ends, once=False)
 
 
 def test_suspended_member_is_fenced_and_comes_back(kafka: Kafka, topic_name: str) -> None:

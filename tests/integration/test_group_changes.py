@@ -17,23 +17,43 @@ from support.members.members import (
     wait_for,
 )
 
-EAGER = ("range", "roundrobin", "sticky")
+CONSUMER = pytest.mark.consumer_protocol, pytest.mark.network_thread
 
 
-@pytest.mark.parametrize("assignor", [*EAGER, "cooperative-sticky"])
-def test_one_three_two_members_under_load(kafka: Kafka, topic_name: str, assignor: str) -> None:
+@pytest.mark.parametrize(
+    ("assignors", "options", "keeps"),
+    [
+        pytest.param(["range"], {}, False, id="range"),
+        pytest.param(["roundrobin"], {}, False, id="roundrobin"),
+        pytest.param(["sticky"], {}, False, id="sticky"),
+        pytest.param(["cooperative-sticky"], {}, True, id="cooperative-sticky"),
+        pytest.param(None, {"group_remote_assignor": "uniform"}, True, id="uniform", marks=CONSUMER),
+        pytest.param(None, {"group_remote_assignor": "range"}, True, id="consumer-range", marks=CONSUMER),
+    ],
+)
+def test_one_three_two_members_under_load(
+    kafka: Kafka, topic_name: str, assignors: list[str] | None, options: dict[str, str], keeps: bool
+) -> None:
     """While the group grows from one to three members and shrinks to two, each record is read once and in order, and
-    each partition has one owner at a time. Under the cooperative protocol retained partitions are not interrupted.
+    each partition has one owner at a time. If the protocol is not eager, retained partitions are not interrupted.
     """
     topic = kafka.create_topic(topic_name, PARTITIONS)
-    chosen = settings(kafka, topic, [assignor])
-    one_three_two(kafka, topic, chosen, keeps=assignor not in EAGER)
+    one_three_two(kafka, topic, settings(kafka, topic, assignors, **options), keeps=keeps)
 
 
-def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: str) -> None:
+@pytest.mark.parametrize(
+    ("assignors", "options"),
+    [
+        pytest.param(["range"], {"session_timeout_ms": 2000}, id="classic"),
+        pytest.param(None, {}, id="consumer", marks=CONSUMER),
+    ],
+)
+def test_killed_member_is_replaced_from_its_commits(
+    kafka: Kafka, topic_name: str, assignors: list[str] | None, options: dict[str, int]
+) -> None:
     """After SIGKILL and the session timeout, the other member takes over the partitions from the committed offsets."""
     topic = kafka.create_topic(topic_name, PARTITIONS)
-    chosen = settings(kafka, topic, ["range"], auto_commit_interval_ms=200, session_timeout_ms=2000)
+    chosen = settings(kafka, topic, assignors, auto_commit_interval_ms=200, **options)
     with ExitStack() as stack:
         with load(kafka, topic):
             victim = stack.enter_context(MemberProcess("victim", chosen))
@@ -49,7 +69,8 @@ def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: st
         heir.stop()
         assert_all_seen(members, ends, once=False)
         taken_over = [e for e in heir.seen("assigned") if e["at"] > (victim.killed_at or 0)]
-        assert taken_over[0]["at"] - (victim.killed_at or 0) < 2 + 3, "within the session timeout, give or take"
+        if assignors is not None:
+            assert taken_over[0]["at"] - (victim.killed_at or 0) < 2 + 3, "within the session timeout, give or take"
         inherited = victim.owned()
         for (name, partition), start in first_offsets(heir, taken_over[0]["at"]).items():
             if (name, partition) in inherited:
