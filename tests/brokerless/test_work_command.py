@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kconsumer import TopicPartition
+from kconsumer import TopicPartition, groups
 from kconsumer.cli.work import STOPPING
 from kconsumer.testing import FakeCluster
 from support.harnesses.parallel_runs import until
@@ -27,6 +27,7 @@ MODULE = """
 import asyncio, os, time
 
 JOURNAL = os.open("journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+SIZES = os.open("sizes", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 NOT_CALLABLE = 1
 
 def note(record):
@@ -46,6 +47,16 @@ def hang(record):
 
 def fail(record):
     raise ValueError("no such customer")
+
+class Refused(Exception):
+    pass
+
+def fail_as_refused(record):
+    raise Refused if record.offset % 2 else ConnectionError
+
+def handle_batch(records):
+    os.write(JOURNAL, "".join(f"{record.partition} {record.offset}\\n" for record in records).encode())
+    os.write(SIZES, f"{len(records)}\\n".encode())
 
 def bury(record, error):
     note(record)
@@ -117,6 +128,55 @@ def test_a_clean_stop_repeats_nothing(cluster: FakeCluster, folder: Path, handle
     assert committed == {tp: found.offset for tp, found in cluster.committed("g").items()}
 
 
+def test_batches(cluster: FakeCluster, folder: Path) -> None:
+    """With --batch, the handler gets lists of up to that length."""
+    with working(
+        cluster, folder, "shop:handle_batch", "--batch", "40", "--batch-wait", "0.2", "--order", "key"
+    ) as process:
+        until(lambda: len(processed(folder)) == RECORDS, DEADLINE_S)
+        process.terminate()
+        assert 0 == process.wait(DEADLINE_S), (folder / "log").read_text()
+    sizes = [int(size) for size in (folder / "sizes").read_text().split()]
+    assert (RECORDS, 40) == (sum(sizes), max(sizes))
+    assert RECORDS == sum(found.offset for found in cluster.committed("g").values())
+
+
+@pytest.mark.parametrize("handler", ["shop:handle", "shop:handle_async"])
+def test_a_share_group(cluster: FakeCluster, folder: Path, handler: str) -> None:
+    """With --share, members of a share group process each record once, and acknowledge it."""
+    cluster.configure_group("g", share_auto_offset_reset="earliest")
+    ready = folder / "ready"
+    with working(cluster, folder, handler, "--share", "--ready-file", "ready") as process:
+        until(lambda: len(processed(folder)) >= 50 and ready.exists(), DEADLINE_S)
+        process.terminate()
+        assert 0 == process.wait(DEADLINE_S), (folder / "log").read_text()
+    assert not ready.exists()
+    with working(cluster, folder, handler, "--share") as process:
+        until(lambda: len(processed(folder)) == RECORDS, DEADLINE_S)
+        process.terminate()
+        assert 0 == process.wait(DEADLINE_S)
+    assert RECORDS == len(set(processed(folder)))
+    servers = cluster.bootstrap_servers
+    assert {0} == {offset.lag for offset in groups.offsets("g", bootstrap_servers=servers).values()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "retries"),
+    [
+        (["--retry", "0,0.01"], 2 * RECORDS),
+        (["--retry", "0,0.01", "--retry-never", "shop:Refused"], RECORDS),
+        (["--attempts", "2", "--backoff", "0", "--retry-on", "OSError"], RECORDS // 2),
+    ],
+)
+def test_retries(cluster: FakeCluster, folder: Path, arguments: list[str], retries: int) -> None:
+    """--retry has a delay for each further attempt; --retry-on and --retry-never choose the errors."""
+    with working(cluster, folder, "shop:fail_as_refused", "--on-failure", "shop:bury", *arguments) as process:
+        until(lambda: len(processed(folder)) == RECORDS, DEADLINE_S)
+        process.terminate()
+        assert 0 == process.wait(DEADLINE_S)
+    assert f"failed {RECORDS}, retries {retries}," in (folder / "log").read_text()
+
+
 def test_probes(cluster: FakeCluster, folder: Path) -> None:
     """With --health-port, the command responds to probes at the port that the log names."""
     with working(cluster, folder, "shop:hang", "--health-port", "0", "--drain-timeout", "60") as process:
@@ -181,6 +241,12 @@ def test_a_handler_that_fails(cluster: FakeCluster, folder: Path) -> None:
         ("shop:handle_async", ["--executor", "threads"], "coroutine function"),
         ("shop:handle", ["--health-port", "99999"], "--health-port 99999: "),
         ("shop:handle", ["-X", "enable.auto.commit=true"], "another argument sets this option already"),
+        ("shop:handle", ["--share", "--order", "key"], "the records of a share group have no order"),
+        ("shop:handle", ["--share", "--from", "latest"], "--from has no meaning for a share group"),
+        ("shop:handle", ["--batch", "0"], "max_records must be an integer of at least 1"),
+        ("shop:handle", ["--batch-wait", "1"], "--batch-wait needs --batch"),
+        ("shop:handle", ["--retry", "1", "--attempts", "2"], "leave out --attempts and --backoff"),
+        ("shop:handle", ["--retry-on", "shop:bury"], "shop:bury is not a class of errors"),
     ],
 )
 def test_wrong_arguments(cluster: FakeCluster, folder: Path, handler: str, arguments: list[str], message: str) -> None:
