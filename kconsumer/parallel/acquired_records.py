@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.decode import ShareRecord
@@ -42,8 +41,8 @@ Running = Callable[[], set[tuple[OffsetTracker, int]]]
 class AcquiredRecords:
     """The acquired records of a run. Only the thread that polls uses this object."""
 
-    def __init__(self, consumer: Any, running: Running) -> None:
-        self._consumer = consumer
+    def __init__(self, acknowledge: Callable[[ShareRecord, AcknowledgeType], None], running: Running) -> None:
+        self._acknowledge_record = acknowledge
         self._running = running
         self._trackers: dict[ShareTracker, None] = {}  # of records without an acknowledgement
         self._tracker_of: dict[tuple[TopicPartition, int], ShareTracker] = {}  # that of each of these records
@@ -134,7 +133,7 @@ class AcquiredRecords:
         if not tracker.acquired:
             del self._trackers[tracker]
         try:
-            self._consumer.acknowledge(record, kind)
+            self._acknowledge_record(record, kind)
         except StateError as error:  # its lock was lost, so the group delivers it again
             log.warning("a record was not acknowledged: %s", error)
         return True

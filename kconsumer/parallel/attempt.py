@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
+from functools import partial
 from typing import Any, Protocol
 
 from kconsumer.errors import TimeoutError
 from kconsumer.parallel.batch_scheduler import ALONE, Failure
+from kconsumer.parallel.flows import Flow
 from kconsumer.parallel.producers import Message
 from kconsumer.parallel.scheduler import Task
 from kconsumer.parallel.settings import Attempt, Handler, Settings, positional_arguments
@@ -46,6 +48,24 @@ def timeout_error(timeout_s: float | None) -> TimeoutError:
     return TimeoutError(f"the handler has not returned within handler_timeout_s={timeout_s}")
 
 
+def cancelled_error(what: str, error: BaseException) -> RuntimeError:
+    """Returns the error of user code that has ended with CancelledError though the run has not cancelled it."""
+    found = RuntimeError(f"{what} was cancelled")
+    found.__cause__ = error
+    return found
+
+
+def refuse_deferred(what: str, result: object) -> None:
+    """Raise TypeError for a result that must be awaited or iterated: the function has done nothing yet."""
+    if isinstance(result, Awaitable | Generator | AsyncGenerator):
+        if isinstance(result, Coroutine):
+            result.close()  # otherwise Python warns that it was never awaited, later and elsewhere
+        raise TypeError(
+            f"{what} returned {result!r}, and so has done nothing yet: with executor='asyncio' a coroutine function is "
+            "awaited, and nothing iterates over a generator"
+        )
+
+
 class Failures:
     """Decides what happens to a record whose handler has raised: another attempt, `on_failure`, or the end."""
 
@@ -59,8 +79,8 @@ class Failures:
         self._arguments = max(2, positional_arguments(self._on_failure, 3)) if callable(self._on_failure) else 0
         self._attempts = settings.retry.attempts
 
-    def handle(self, task: Task, error: BaseException, *, last: bool = False, failure: Failure = ALONE) -> bool:
-        """Handle the error of an attempt, the `last` one or not. Calls a callable `on_failure` on this thread.
+    def handle(self, task: Task, error: BaseException, *, last: bool = False, failure: Failure = ALONE) -> Flow[bool]:
+        """Handle the error of an attempt, the `last` one or not. Calls a callable `on_failure`.
 
         Returns True if the record counts as finished. Otherwise the tasks that follow it in a batch have ended, too.
         """
@@ -68,26 +88,14 @@ class Failures:
         try:
             if self._queue.retry(task, error, last=last, failure=failure):
                 return False
-            result = self._call(task, error)
+            result = yield partial(self._call, task, error)
+            refuse_deferred("on_failure", result)
         except BaseException as fatal:  # user code may raise anything, and the run ends with it
-            self._queue.give_up(task, fatal, followers)
-            return False
-        self._queue.give_up(task, None, followers, result if isinstance(result, Message) else None)
-        return True
-
-    async def handle_async(self, task: Task, error: BaseException, failure: Failure = ALONE) -> bool:
-        """Like `handle`, for a callable `on_failure` that may be a coroutine function."""
-        followers = len(failure.rest)
-        try:
-            if self._queue.retry(task, error, failure=failure):
-                return False
-            result = self._call(task, error)
-            if isinstance(result, Awaitable):
-                await result
-        except BaseException as fatal:  # as above
-            if task[0].closed and isinstance(fatal, self._cancellation):  # the run has ended, and waits no longer
-                self._queue.drop(task, followers)
-                raise
+            if isinstance(fatal, self._cancellation):
+                if task[0].closed:  # the run has ended, and waits no longer
+                    self._queue.drop(task, followers)
+                    raise
+                fatal = cancelled_error("on_failure", fatal)
             self._queue.give_up(task, fatal, followers)
             return False
         self._queue.give_up(task, None, followers, result if isinstance(result, Message) else None)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 from kconsumer.parallel.attempt import Call, Failures
 from kconsumer.parallel.batch_scheduler import Failure, Group
 from kconsumer.parallel.batches import PartialBatchError
+from kconsumer.parallel.flows import Flow
 from kconsumer.parallel.scheduler import Task
 from kconsumer.parallel.work_queue import Worker, WorkQueue
-
-Failed = tuple[Task, BaseException, Failure]
 
 
 class BatchCalls:
@@ -47,32 +45,11 @@ class BatchCalls:
         for group in batch:
             self._queue.drop(group[0], len(group) - 1)
 
-    def end(self, batch: list[Group], error: BaseException | None, *, last: bool = False) -> None:
-        """Decide for each record, after the handler has returned or raised an error."""
-        steps: Generator[Failed, bool | None, None] = self._steps(batch, error)
-        skipped = None
-        try:
-            while True:
-                task, reason, failure = steps.send(skipped)
-                skipped = self._failures.handle(task, reason, last=last, failure=failure)
-        except StopIteration:
-            pass
+    def end(self, batch: list[Group], error: BaseException | None, *, last: bool = False) -> Flow[None]:
+        """Decide for each record, after the handler has returned or raised an error.
 
-    async def end_async(self, batch: list[Group], error: BaseException | None) -> None:
-        """Like `end`, for a callable `on_failure` that may be a coroutine function."""
-        steps: Generator[Failed, bool | None, None] = self._steps(batch, error)
-        skipped = None
-        try:
-            while True:
-                task, reason, failure = steps.send(skipped)
-                skipped = await self._failures.handle_async(task, reason, failure)
-        except StopIteration:
-            pass
-
-    def _steps(self, batch: list[Group], error: BaseException | None) -> Generator[Failed, bool | None, None]:
-        """Finish what is finished, and yield each record that has failed. Receives whether it counts as finished now.
-
-        If it does not, those that follow it in its group are processed again after it, or not at all.
+        If a record that has failed does not count as finished now, those that follow it in its group are processed
+        again after it, or not at all.
         """
         count = sum(map(len, batch))
         divided = error.errors(count) if isinstance(error, PartialBatchError) else None
@@ -89,7 +66,7 @@ class BatchCalls:
                 else:
                     failure = Failure([(other, failed is not None) for other, failed in group], undivided, counts)
                     counts = False
-                    if not (yield task, reason, failure):
+                    if not (yield from self._failures.handle(task, reason, last=last, failure=failure)):
                         break
 
     def _finish_first(self, groups: list[list[tuple[Task, BaseException | None]]]) -> None:

@@ -48,4 +48,8 @@ class PartialBatchError(Exception):
         """Returns the error of each record of a batch of `count`, None if it is finished; None if all have failed."""
         if not self.failed or not all(isinstance(at, int) and 0 <= at < count for at in self.failed):
             return None
-        return [(self.failed[at] or self) if at in self.failed else None for at in range(count)]
+        return [_error_or(self, self.failed[at]) if at in self.failed else None for at in range(count)]
+
+
+def _error_or(whole: BaseException, error: object) -> BaseException:
+    return error if isinstance(error, BaseException) else whole

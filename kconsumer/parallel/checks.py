@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from kconsumer.config.options import ConsumerConfig
@@ -34,6 +35,9 @@ def check_handler(handler: Any, settings: Settings) -> None:
     """Raise TypeError if the executor cannot call this handler."""
     if not callable(handler):
         raise TypeError(f"the handler must be a callable that takes a record, not {handler!r}")
+    for what, function in (("the handler", handler), ("on_failure", settings.on_failure)):
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{what} is a generator function, over whose results nothing iterates: it must not yield")
     asynchronous = isinstance(settings.on_failure, DeadLetters) and settings.on_failure.asynchronous
     if asynchronous and settings.executor != "asyncio":
         raise TypeError("DeadLetters has a producer of aiokafka: use executor='asyncio'")

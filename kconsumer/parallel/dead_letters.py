@@ -53,6 +53,10 @@ class DeadLetters:
     ) -> dict[str, bytes | None]:
         trace = "".join(traceback.format_exception(error))
         kind = type(error)
+        try:
+            message = str(error)
+        except Exception as failed:  # user code
+            message = f"its text is unknown: str() raised {type(failed).__name__}"
         return {
             f"{prefix}original-topic": record.topic.encode(),
             f"{prefix}original-partition": record.partition.to_bytes(4, "big"),
@@ -60,7 +64,7 @@ class DeadLetters:
             f"{prefix}original-timestamp": record.timestamp.to_bytes(8, "big", signed=True),
             GROUP_HEADER: self.group_id.encode(),
             f"{prefix}exception-fqcn": f"{kind.__module__}.{kind.__qualname__}".encode(),
-            f"{prefix}exception-message": str(error).encode(errors="replace"),
+            f"{prefix}exception-message": message.encode(errors="replace"),
             f"{prefix}exception-stacktrace": trace.encode(errors="replace"),
             "kafka_deliveryAttempt": int(attempt).to_bytes(4, "big"),
         }

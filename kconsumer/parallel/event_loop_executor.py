@@ -8,9 +8,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from kconsumer.parallel.attempt import Call, Failures, timeout_error
+from kconsumer.parallel.attempt import Call, Failures, cancelled_error, timeout_error
 from kconsumer.parallel.batch_calls import BatchCalls
 from kconsumer.parallel.concurrency import Concurrency
+from kconsumer.parallel.flows import await_flow
 from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.scheduler import Task
 from kconsumer.parallel.settings import Handler, Settings
@@ -61,6 +62,8 @@ class EventLoopExecutor:
             if self._tasks:
                 self._loop.run_until_complete(asyncio.wait(self._tasks))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        except BaseException as error:  # of a callback that a handler has scheduled, such as SystemExit
+            self._queue.fail(error)
         finally:
             self._loop.close()
 
@@ -77,6 +80,13 @@ class EventLoopExecutor:
 
     def _start_tasks(self) -> None:
         """Start coroutines while there are free workers and records. Called in the event loop."""
+        try:
+            self._start_some()
+        except BaseException as error:  # not of a handler: such as that of a key that has changed
+            self._queue.fail(error)
+        self._wait_for_retry()
+
+    def _start_some(self) -> None:
         while self._free and self._queue.exchange(self._free[-1], wait=False):
             worker = self._free.pop()
             if worker.tasks:
@@ -85,7 +95,6 @@ class EventLoopExecutor:
             coroutine = self._loop.create_task(processing)
             self._tasks.add(coroutine)
             coroutine.add_done_callback(partial(self._on_done, worker))
-        self._wait_for_retry()
 
     def _wait_for_retry(self) -> None:
         if self._timer is not None:
@@ -98,6 +107,8 @@ class EventLoopExecutor:
     def _on_done(self, worker: Worker, coroutine: asyncio.Task[None]) -> None:
         # Not in a `finally` of `_process`: the garbage collector runs that, in any thread, after the loop was closed.
         self._tasks.discard(coroutine)
+        if not coroutine.cancelled() and (error := coroutine.exception()) is not None:
+            self._queue.fail(error)
         worker.took(1, self._now() - worker.taken_at)
         self._queue.rest(worker)
         self._free.append(worker)
@@ -108,7 +119,7 @@ class EventLoopExecutor:
         if tracker.closed or self._queue.stopping:
             self._queue.drop(task)
         elif record.offset in tracker.poisoned:
-            await self._failures.handle_async(task, tracker.poisoned[record.offset])
+            await await_flow(self._failures.handle(task, tracker.poisoned[record.offset]))
         else:
             await self._call(task)
 
@@ -120,7 +131,7 @@ class EventLoopExecutor:
             self._queue.drop(task)
             raise
         if error is not None:
-            await self._failures.handle_async(task, error)
+            await await_flow(self._failures.handle(task, error))
         else:
             tracker.failures.pop(record.offset, None)
             tracker.finish(record.offset)
@@ -135,7 +146,7 @@ class EventLoopExecutor:
             except asyncio.CancelledError:
                 self._batches.drop(batch)
                 raise
-        await self._batches.end_async(batch, error)
+        await await_flow(self._batches.end(batch, error))
 
     async def _attempt(self, arguments: tuple[Any, ...], trackers: Iterable[OffsetTracker]) -> BaseException | None:
         """Call the handler. Returns its error, or None. Raises CancelledError if the run has ended."""
@@ -154,9 +165,7 @@ class EventLoopExecutor:
         except asyncio.CancelledError as error:
             if all(tracker.closed for tracker in trackers):  # the run has ended
                 raise
-            cancelled = RuntimeError("the handler was cancelled")
-            cancelled.__cause__ = error
-            return cancelled
+            return cancelled_error("the handler", error)
         except GeneratorExit:  # the garbage collector ends the coroutine, because the loop was closed before
             raise
         except BaseException as error:  # user code may raise anything

@@ -48,7 +48,11 @@ class Handover(RebalanceListener):
         if state.settings.on_revoke == "drain":
             # The group waits for this member no longer than the poll interval.
             timeout_s = min(state.settings.drain_timeout_s, self._max_poll_interval_s / 2)
-            yield from self._wait_for_handlers(removed, timeout_s)
+            try:
+                yield from self._wait_for_handlers(removed, timeout_s)
+            except BaseException:  # the task was cancelled: `leave` commits what these have finished, too
+                state.trackers.update((tracker.topic_partition, tracker) for tracker in removed)
+                raise
         state.count_abandoned(removed)
         yield from self.transactions.flush([*self._trackers(), *removed])
         failure = yield from state.commit_now(removed)
@@ -98,15 +102,18 @@ class Handover(RebalanceListener):
                 raise failure
 
     def abort(self) -> Flow[None]:
-        """End without waiting, after an exception such as KeyboardInterrupt."""
+        """End without waiting, after an exception such as KeyboardInterrupt.
+
+        Sets the positions to the first records that are not finished, so that a later run begins with them.
+        """
         self._queue.close(self._trackers(), all_work=True)
-        yield partial(self._executor.stop, 0.0)
+        try:
+            yield partial(self._executor.stop, 0.0)
+        finally:
+            self._seek_back()
 
     def leave(self) -> Flow[None]:
-        """Commit what is finished, after `abort`, and set the positions to the first records that are not finished.
-
-        If the commit is cancelled, too, it is sent without waiting.
-        """
+        """Commit what is finished, after `abort`. If the commit is cancelled, too, it is sent without waiting."""
         try:
             failure = yield from self._state.commit_now(self._trackers())
             if failure is not None:
@@ -114,8 +121,6 @@ class Handover(RebalanceListener):
         except BaseException:
             self._state.commits.send(self._trackers(), self._source.commit_async)
             raise
-        finally:
-            self._seek_back()
 
     def _seek_back(self) -> None:
         trackers = self._state.trackers.items()

@@ -142,11 +142,11 @@ class PollLoop:
         batches = records.by_partition()
         try:
             yield from self._track(positions, batches)
-        except BaseException:  # none of the records was taken
+            for tp, position in positions.items():
+                self._add(self._trackers[tp], batches.pop(tp, ()), position)
+        except BaseException:  # the records that are left were not taken; `order` may raise anything for those of one
             self._source.seek({tp: batch[0].offset for tp, batch in batches.items()})
             raise
-        for tp, position in positions.items():
-            self._add(self._trackers[tp], batches.get(tp, ()), position)
 
     def _track(
         self, positions: Mapping[TopicPartition, OffsetAndMetadata], batches: dict[TopicPartition, list[ConsumerRecord]]
@@ -165,7 +165,7 @@ class PollLoop:
         tracker: OffsetTracker,
         batch: Sequence[ConsumerRecord],
         position: OffsetAndMetadata,
-        ordered_as: Sequence[ConsumerRecord] | None = None,
+        refused: tuple[RecordDeserializationError, ConsumerRecord] | None = None,
     ) -> None:
         if not tracker.follows(batch, position.offset):
             tp = tracker.topic_partition
@@ -176,8 +176,12 @@ class PollLoop:
         self._state.restored += len(batch) - len(remaining)
         if self._retry_topics is not None:
             remaining = self._retry_topics.admit(tracker, remaining)
-        if remaining:
+        if remaining and refused is not None:
+            error, ordered_as = refused
+            tracker.poisoned[error.offset] = error
             self._queue.add(tracker, remaining, ordered_as)
+        elif remaining:
+            self._queue.add(tracker, remaining)
 
     def _take_poisoned(self, error: RecordDeserializationError) -> Flow[None]:
         """Take a record that a deserializer has refused, with its bytes as key and value. `on_failure` gets it.
@@ -195,6 +199,5 @@ class PollLoop:
         position = OffsetAndMetadata(offset + 1, "", None)
         yield from self._track({tp: position}, {tp: [record]})
         self._source.seek({tp: offset + 1})
-        self._trackers[tp].poisoned[offset] = error
-        self._add(self._trackers[tp], [record], position, [ordered_as])
+        self._add(self._trackers[tp], [record], position, (error, ordered_as))
         self._last_activity = self._poll_clock.now()

@@ -7,6 +7,7 @@ import pickle
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from multiprocessing.context import SpawnProcess
 from typing import TYPE_CHECKING, Any
 
@@ -41,28 +42,18 @@ class WorkerProcess:
         self._name = f"kconsumer-handler-{number}"
         self._context = multiprocessing.get_context("spawn")
         self._lock = threading.Lock()
-        self._ending = False  # changed with the lock, so that no process is started after `end`
-        self._process: SpawnProcess  # these three are set by `start`, as the next ones
+        self.ending = False  # changed with the lock, so that no process is started after `end`
+        self._process: SpawnProcess | None = None  # these are set by `_launch`
         self._connection: Connection
         self._received: c_ulonglong  # how many records the process has received, in memory that it shares
         self._sent = 0  # how many were sent to it
 
     def start(self) -> None:
-        """Start a process, unless `end` was called. It is ready after `wait_until_ready`."""
-        with self._lock:
-            if self._ending:
-                raise WorkerProcessError("the run has ended")
-            self._connection, theirs = self._context.Pipe()
-            self._received = self._context.Value("Q", 0, lock=False)  # a killed process would keep a lock
-            self._sent = 0
-            self._process = self._context.Process(
-                target=serve, args=(theirs, self._handler, self._received), name=self._name, daemon=True
-            )
-            self._process.start()
-            theirs.close()  # so that the end of the process closes the pipe
+        """Start a process, and wait until it has imported the handler.
 
-    def wait_until_ready(self) -> None:
-        """Wait until the process has imported the handler. Raises WorkerProcessError if it cannot."""
+        Raises WorkerProcessError if it cannot, or if `end` was called.
+        """
+        self._launch()
         try:
             reply = self._connection.recv_bytes()
         except (EOFError, OSError):
@@ -72,6 +63,19 @@ class WorkerProcess:
             ) from None
         if reply != READY:
             raise WorkerProcessError("a worker process could not load the handler") from load_error(reply)
+
+    def _launch(self) -> None:
+        with self._lock:
+            if self.ending:
+                raise WorkerProcessError("the run has ended")
+            connection, theirs = self._context.Pipe()
+            received = self._context.Value("Q", 0, lock=False)  # a killed process would keep a lock
+            with theirs:  # our copy is closed, so that the end of the process closes the pipe
+                process = self._context.Process(
+                    target=serve, args=(theirs, self._handler, received), name=self._name, daemon=True
+                )
+                process.start()
+            self._connection, self._received, self._sent, self._process = connection, received, 0, process
 
     def __call__(self, *arguments: Any) -> None:
         """Call the handler in the process.
@@ -104,34 +108,39 @@ class WorkerProcess:
         except (EOFError, OSError):
             received = self._received.value >= self._sent
             message = f"the worker process died ({self._exit()}) while it processed a record"
-            if not self._ending:
+            if not self.ending:
                 self.start()
-                self.wait_until_ready()
                 message += "; another one was started"
-            if received or self._ending:
+            if received or self.ending:
                 raise WorkerProcessError(message) from None
             return None
-        self._process.kill()
+        self._kill()
         self._exit()
         self.start()
-        self.wait_until_ready()
         raise timeout_error(self._timeout_s)
 
     def end(self) -> None:
         """Kill the process, whatever it does. None is started afterwards."""
         with self._lock:
-            self._ending = True
+            self.ending = True
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._process is not None:
             with suppress(ValueError):  # it is closed
                 self._process.kill()
 
     def close(self) -> None:
         """End the process, and release its descriptors. Only the thread that calls it may do so."""
         self.end()
+        if self._process is None:
+            return
         self._exit()
         with self._lock, suppress(ValueError):  # the kernel has not ended it yet
             self._process.close()
 
     def _exit(self) -> str:
+        assert self._process is not None
         self._connection.close()
         self._process.join(EXIT_TIMEOUT_S)
         code = self._process.exitcode
@@ -152,27 +161,31 @@ class ProcessExecutor(ThreadExecutor):
             ) from error
         timeout_s, self._timeout_s = self._timeout_s, None  # processes measure it themselves
         self._processes = [WorkerProcess(pickled, number, timeout_s) for number in range(settings.workers)]
-        self._started: list[WorkerProcess] = []
         self._handlers: list[Any] = list(self._processes)
 
     def start(self) -> None:
-        """Start all processes, and then the threads that drive them."""
+        """Start a thread for each process. It starts the process, which may take long while the run polls."""
         for process in self._processes:
-            process.start()
-            self._started.append(process)
-        for process in self._processes:
-            process.wait_until_ready()
-        super().start()
+            worker = Worker()
+            self._start_thread(worker, partial(self._work, worker, process))
 
     def _work(self, worker: Worker, handler: WorkerProcess) -> None:
         try:
+            handler.start()
+            self._queue.add_worker(worker)
             super()._work(worker, handler)
+        except WorkerProcessError:
+            if not handler.ending:
+                raise
         finally:
             handler.close()
 
     def stop(self, timeout_s: float) -> None:
-        """Wait for the threads to end, and then end the processes."""
+        """Wait for the threads to end, and then end the processes. Those that are not ready end at once."""
+        for worker, process in zip(list(self._threads), self._processes, strict=False):
+            if worker not in self._queue.workers:
+                process.end()
         super().stop(timeout_s)
-        for process in self._started:
+        for process in self._processes:
             process.end()
         super().stop(EXIT_TIMEOUT_S)

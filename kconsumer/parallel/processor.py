@@ -113,6 +113,8 @@ class ProcessorBase:
             yield f"the run ends because of an error: {state.queue.error!r}"
         elif state.reason:
             yield f"the run ends: {state.reason}"
+        elif not state.queue.workers:
+            yield "the worker processes start"
         elif state.queue.suspended and not state.queue.gate.paused:
             yield "the circuit breaker is open: handlers have failed too often"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from kconsumer._core.lock import Clock, Timer
 from kconsumer.errors import ConfigError, TimeoutError
 from kconsumer.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -68,10 +69,9 @@ class ConfluentProducer:
         """Write a record, and call the callbacks of the producer until this record is delivered."""
         results: list[Any] = []
         self._produce(message, on_delivery=lambda error, _: results.append(error))
-        polls = 0
-        while not results and polls * POLL_S < self._timeout_s:
+        timer = Timer(Clock(), 1000 * self._timeout_s)
+        while not results and not timer.expired:  # the polls of other threads end early, too, when these write
             self._producer.poll(POLL_S)
-            polls += 1
         if not results:
             raise TimeoutError(f"a dead letter was not delivered to {message.topic} within {self._timeout_s} s")
         if results[0] is not None:

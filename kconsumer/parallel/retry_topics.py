@@ -25,6 +25,7 @@ ATTEMPTS, DUE, FIRST_TIMESTAMP = (
     "retry_topic-original-timestamp",
 )
 ORIGINAL_TIMESTAMP = "kafka_original-timestamp"
+MAX_ATTEMPTS = 2**31 - 1  # another program may have written any bytes
 #: Headers that a record keeps from topic to topic: they say where it was first.
 KEPT = {
     "kafka_original-topic",
@@ -102,7 +103,7 @@ class RetryTopics(DeadLetters):
         found = self._headers(record, error, attempt, "kafka_")
         earlier = dict(record.headers) if record.topic in self._delay_ms else {}
         attempts = int.from_bytes(earlier.get(ATTEMPTS) or b"\1", "big")
-        found[ATTEMPTS] = (attempts + 1).to_bytes(4, "big")
+        found[ATTEMPTS] = min(attempts + 1, MAX_ATTEMPTS).to_bytes(4, "big")
         found[FIRST_TIMESTAMP] = _big_integer(record.timestamp)
         found.update((name, earlier[name]) for name in KEPT if name in earlier)
         topic, timestamp = self._topic, int.from_bytes(found[ORIGINAL_TIMESTAMP] or b"", "big", signed=True)

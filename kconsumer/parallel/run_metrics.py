@@ -65,7 +65,10 @@ class RunMetrics:
                 lambda: max(0, queue.in_flight - queue.runnable - queue.delayed),
             ),
             "partitions-blocked": ("Partitions of which no more records are taken", lambda: source.blocked),
-            "suspended": ("1 while the run is paused or its circuit breaker is open", lambda: float(queue.suspended)),
+            "suspended": (
+                "1 while the run is paused, its circuit breaker is open, or its processes start",
+                lambda: float(queue.suspended),
+            ),
             "oldest-unfinished-age": ("Seconds for which a record has been the first unfinished one", self._oldest_s),
             "commit-metadata-size-max": ("Characters of metadata in the last commit", lambda: commits.longest),
         }

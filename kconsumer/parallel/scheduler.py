@@ -56,17 +56,20 @@ class Scheduler:
         self,
         tracker: OffsetTracker,
         records: Sequence[ConsumerRecord],
-        ordered_as: Sequence[ConsumerRecord] | None = None,
+        ordered_as: ConsumerRecord | None = None,
     ) -> None:
         """Add records of a partition, in the order of their offsets. Raises TypeError if a key is not hashable.
 
-        With `ordered_as`, each is in the shard of the record at the same index there.
+        With `ordered_as`, the only one was refused by a deserializer, and is in the shard of that record. Raises what
+        a function raises that is the order.
         """
-        before = len(self.ready)
-        if self._shard_of is None:
+        before, shard_of = len(self.ready), self._shard_of
+        if shard_of is None:
             self._add_in_any_order(tracker, records)
+        elif ordered_as is None:  # not `map`, for which a StopIteration of the function would be the end
+            self._add_to_shards(tracker, records, [shard_of(record) for record in records])
         else:
-            self._add_to_shards(tracker, records, list(map(self._shard_of, ordered_as or records)))
+            self._add_to_shards(tracker, records, [_shard_of_refused(shard_of, ordered_as)])
         self.runnable += len(self.ready) - before
         self.in_flight += len(records)
 
@@ -214,6 +217,19 @@ def _drain(waiting: deque[ConsumerRecord] | None) -> int:
             break
         count += 1
     return count
+
+
+def _shard_of_refused(shard_of: Callable[[ConsumerRecord], Hashable], record: ConsumerRecord) -> Hashable:
+    """Returns the shard of a record whose key or value may be bytes in place of what the function expects.
+
+    It has no order if the function cannot have meant that.
+    """
+    try:
+        shard = shard_of(record)
+        hash(shard)
+    except Exception:
+        return None
+    return shard
 
 
 def _check_hashable(keys: Iterable[Hashable]) -> None:

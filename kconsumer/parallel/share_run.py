@@ -7,13 +7,15 @@ from functools import partial
 from typing import Any
 
 from kconsumer._common.deferred_calls import get_logger
-from kconsumer.errors import ConfigError, KafkaError, RecordDeserializationError, WakeupError
+from kconsumer._core.decode import ShareRecord
+from kconsumer.errors import ConfigError, KafkaError, RecordDeserializationError
 from kconsumer.parallel.acquire_limit import AcquireLimit
 from kconsumer.parallel.acquired_records import AcquiredRecords
 from kconsumer.parallel.flows import Flow
 from kconsumer.parallel.handover import EXIT_TIMEOUT_S, KEEP_ALIVE_INTERVAL_S
 from kconsumer.parallel.processor import ProcessorBase
 from kconsumer.records import ConsumerRecords
+from kconsumer.share.types import AcknowledgeType
 
 log = get_logger(__name__)
 
@@ -35,7 +37,7 @@ class ShareRun(ProcessorBase):
             raise ConfigError("the records of a share group have no order: use order='none'")
         self._consumer = state.consumer
         self._engine = self._consumer._engine
-        self._acquired = AcquiredRecords(self._consumer, state.queue.unfinished_handlers)
+        self._acquired = AcquiredRecords(self._acknowledge, state.queue.unfinished_handlers)
         self._limit = AcquireLimit(settings.max_running, settings.max_in_flight, careful=settings.on_failure == "stop")
         self._renews = True
         self._now = state.clock.now
@@ -86,10 +88,7 @@ class ShareRun(ProcessorBase):
         """Poll for at most about `room` records, and let workers process them."""
         self._engine.runs.set_room(room)
         try:
-            records: ConsumerRecords = yield partial(self._consumer.poll, timeout_s)
-        except WakeupError:
-            self._state._on_wakeup()
-            return
+            records = yield from self._state.source.poll(timeout_s)
         except RecordDeserializationError as error:
             if self._state.settings.on_failure == "stop":
                 raise
@@ -112,6 +111,9 @@ class ShareRun(ProcessorBase):
         if record is not None:
             for tracker, batch in self._acquired.add_refused(record, error).items():
                 self._state.queue.add(tracker, batch)
+
+    def _acknowledge(self, record: ShareRecord, kind: AcknowledgeType) -> None:
+        self._state.source.call(partial(self._consumer.acknowledge, record, kind))
 
     def _check_idle(self) -> None:
         if not self._acquired.empty or self._state.queue.suspended:
@@ -189,15 +191,12 @@ class ShareRun(ProcessorBase):
                 log.warning("records of %s were not acknowledged, and are delivered again: %s", tp, error)
 
     def _call(self, method: Callable[[], Any]) -> Flow[Any]:
-        """Call a method of the consumer. Repeats it after WakeupError. Returns None if it fails."""
-        while True:
-            try:
-                return (yield method)
-            except WakeupError:
-                self._state._on_wakeup()
-            except KafkaError as error:
-                log.warning("acknowledgements were not sent, and records may be delivered again: %s", error)
-                return None
+        """Call a method of the consumer. Returns None if it fails."""
+        try:
+            return (yield from self._state.source.wait(method))
+        except KafkaError as error:
+            log.warning("acknowledgements were not sent, and records may be delivered again: %s", error)
+            return None
 
     def _abort(self) -> Flow[None]:
         """End without waiting for handlers, after an exception such as KeyboardInterrupt or a cancellation."""

@@ -50,11 +50,11 @@ class Source:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout_s: float, max_records: int) -> Flow[ConsumerRecords]:
+    def poll(self, timeout_s: float, *max_records: int) -> Flow[ConsumerRecords]:
         """Returns records. The result is empty if WakeupError ended the poll."""
         try:
-            records: ConsumerRecords = yield from self._wait(
-                lambda: self._consumer.poll(timeout_s, max_records), repeat=False
+            records: ConsumerRecords = yield from self.wait(
+                lambda: self._consumer.poll(timeout_s, *max_records), repeat=False
             )
         except WakeupError:
             self._on_wakeup()
@@ -64,7 +64,7 @@ class Source:
     def finished(self, partitions: Collection[TopicPartition]) -> Flow[dict[TopicPartition, tuple[int, Ranges]]]:
         """Returns the committed offset of each partition, and the finished ranges in its metadata."""
         found: dict[TopicPartition, tuple[int, Ranges]] = {}
-        offsets = yield from self._wait(lambda: self._consumer.committed(partitions))
+        offsets = yield from self.wait(lambda: self._consumer.committed(partitions))
         for tp, committed in offsets.items():
             if committed is None:
                 found[tp] = (0, [])
@@ -98,25 +98,25 @@ class Source:
 
     def _change_subscription(self, topics: frozenset[str]) -> None:
         listener = self._consumer._engine.callbacks.listener
-        self._call(lambda: self._consumer.subscribe(topics, listener=listener))
+        self.call(lambda: self._consumer.subscribe(topics, listener=listener))
 
     def group_metadata(self) -> GroupMetadata:
         """Returns the present membership in the group."""
-        found: GroupMetadata = self._call(self._consumer.group_metadata)
+        found: GroupMetadata = self.call(self._consumer.group_metadata)
         return found
 
     def seek(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         """Set positions. Partitions that are no longer assigned are left out."""
         for tp, offset in offsets.items():
             with suppress(StateError):
-                self._call(partial(self._consumer.seek, tp, offset))
+                self.call(partial(self._consumer.seek, tp, offset))
 
     # --- pausing -----------------------------------------------------------------------------------------------------
 
     def pause_all(self) -> None:
         """Pause all partitions, also those that will be assigned."""
         self._all_paused = True
-        self._pause(self._call(self._consumer.assignment))
+        self._pause(self.call(self._consumer.assignment))
 
     def resume_all(self) -> None:
         """Resume what this run has paused, except blocked partitions."""
@@ -140,18 +140,18 @@ class Source:
     @property
     def all_blocked(self) -> bool:
         """True if all partitions are paused, by this run or by the application."""
-        return not set(self._call(self._consumer.assignment)) - set(self._call(self._consumer.paused))
+        return not set(self.call(self._consumer.assignment)) - set(self.call(self._consumer.paused))
 
     def _pause(self, partitions: Collection[TopicPartition]) -> None:
-        chosen = (set(partitions) & self._call(self._consumer.assignment)) - self._call(self._consumer.paused)
-        self._call(lambda: self._consumer.pause(*chosen))
+        chosen = (set(partitions) & self.call(self._consumer.assignment)) - self.call(self._consumer.paused)
+        self.call(lambda: self._consumer.pause(*chosen))
         self._paused |= chosen
 
     def _resume(self, partitions: Collection[TopicPartition]) -> None:
-        chosen = self._paused & set(partitions) & self._call(self._consumer.assignment)
+        chosen = self._paused & set(partitions) & self.call(self._consumer.assignment)
         self._paused -= set(partitions)
         if chosen:
-            self._call(lambda: self._consumer.resume(*chosen))
+            self.call(lambda: self._consumer.resume(*chosen))
 
     def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
         """Pause new partitions if all are paused. Called inside a rebalance callback."""
@@ -167,11 +167,11 @@ class Source:
 
     def commit_async(self, offsets: Offsets, callback: Callable[[Offsets, KafkaError | None], object]) -> None:
         """Commit without waiting. A later poll calls `callback`."""
-        self._call(lambda: self._consumer.commit_async(offsets, callback))
+        self.call(lambda: self._consumer.commit_async(offsets, callback))
 
     def commit(self, offsets: Offsets, timeout_s: float) -> Flow[None]:
         """Commit, and wait for the response."""
-        yield from self._wait(lambda: self._consumer.commit(offsets, timeout=timeout_s))
+        yield from self.wait(lambda: self._consumer.commit(offsets, timeout=timeout_s))
 
     def observe(self, listener: RebalanceListener | None) -> None:
         """Set the listener that is called before that of the subscription."""
@@ -187,12 +187,12 @@ class Source:
                 self._change_subscription(self._subscribed)
         self._consumer._forget_wakeup()
 
-    def _call(self, method: Callable[[], T]) -> T:
+    def call(self, method: Callable[[], T]) -> T:
         """Call a method of the consumer that does not wait."""
-        result: T = run_flow(self._wait(method))
+        result: T = run_flow(self.wait(method))
         return result
 
-    def _wait(self, method: Callable[[], Any], *, repeat: bool = True) -> Flow[Any]:
+    def wait(self, method: Callable[[], Any], *, repeat: bool = True) -> Flow[Any]:
         """Call a method of the consumer. Repeats it after WakeupError, and while a handler uses the consumer."""
         timer: Timer | None = None
         while True:

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 from kconsumer.engine.environment import Thread
-from kconsumer.parallel.attempt import Call, Failures, timeout_error
+from kconsumer.parallel.attempt import Call, Failures, refuse_deferred, timeout_error
 from kconsumer.parallel.batch_calls import BatchCalls
 from kconsumer.parallel.concurrency import Concurrency
+from kconsumer.parallel.flows import run_flow
 from kconsumer.parallel.scheduler import Task
 from kconsumer.parallel.settings import Handler, Settings
 from kconsumer.parallel.work_queue import Worker, WorkQueue
@@ -41,9 +42,16 @@ class ThreadExecutor:
             self._start_thread(worker, partial(self._work, worker, handler))
 
     def _start_thread(self, worker: Worker, work: Callable[[], None]) -> None:
-        thread = self._concurrency.thread(f"kconsumer-handler-{len(self._threads)}", work)
+        thread = self._concurrency.thread(f"kconsumer-handler-{len(self._threads)}", partial(self._run, worker, work))
         self._threads[worker] = thread
         thread.start()
+
+    def _run(self, worker: Worker, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # not of a handler: such as that of a process, or of a key that has changed
+            self._queue.fail(error)
+            self._queue.rest(worker)
 
     def _replace(self, expired: Worker, task: Task) -> None:
         """Start a thread in place of one whose handler does not return, which ends when it does."""
@@ -54,9 +62,9 @@ class ThreadExecutor:
 
     def _continue(self, worker: Worker, task: Task) -> None:
         if worker.batch:
-            self._batches.end(worker.batch, timeout_error(self._timeout_s), last=True)
+            run_flow(self._batches.end(worker.batch, timeout_error(self._timeout_s), last=True))
         else:
-            self._failures.handle(task, timeout_error(self._timeout_s), last=True)
+            run_flow(self._failures.handle(task, timeout_error(self._timeout_s), last=True))
         self._work(worker, self._handlers[0])
 
     def stop(self, timeout_s: float) -> None:
@@ -101,11 +109,13 @@ class ThreadExecutor:
                 if tracker.poisoned and offset in tracker.poisoned:
                     raise tracker.poisoned[offset]
                 if self._timeout_s is None:
-                    handler(*self._call.arguments(task)) if self._call.takes_attempt else handler(record)
+                    result = handler(*self._call.arguments(task)) if self._call.takes_attempt else handler(record)
+                    if result is not None:
+                        refuse_deferred("the handler", result)
                 elif not self._call_in_time(worker, task, handler, self._call.arguments(task)):
                     return count
             except BaseException as error:  # user code may raise anything
-                self._failures.handle(task, error)
+                run_flow(self._failures.handle(task, error))
                 return count
             if tracker.failures:
                 tracker.failures.pop(offset, None)
@@ -127,17 +137,17 @@ class ThreadExecutor:
         error = self._batches.begin(worker)
         batch = worker.batch
         if not batch or error is not None:
-            self._batches.end(batch, error)
+            run_flow(self._batches.end(batch, error))
             return 0
         arguments = self._batches.arguments(batch)
         try:
             if self._timeout_s is None:
-                handler(*arguments)
+                refuse_deferred("the handler", handler(*arguments))
             elif not self._call_in_time(worker, batch[0][0], handler, arguments):
                 return 1
         except BaseException as raised:  # user code may raise anything
             error = raised
-        self._batches.end(batch, error)
+        run_flow(self._batches.end(batch, error))
         return 1
 
     def _call_in_time(self, worker: Worker, task: Task, handler: Any, arguments: tuple[Any, ...]) -> bool:
@@ -146,7 +156,7 @@ class ThreadExecutor:
         worker.claim.append(task)
         error: BaseException | None = None
         try:
-            handler(*arguments)
+            refuse_deferred("the handler", handler(*arguments))
         except BaseException as raised:  # user code may raise anything
             error = raised
         try:

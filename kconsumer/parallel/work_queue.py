@@ -135,9 +135,9 @@ class WorkQueue:
         self,
         tracker: OffsetTracker,
         records: Sequence[ConsumerRecord],
-        ordered_as: Sequence[ConsumerRecord] | None = None,
+        ordered_as: ConsumerRecord | None = None,
     ) -> None:
-        """Add records of a partition. Their order is that of the records `ordered_as`, if given."""
+        """Add records of a partition. The order of one that a deserializer has refused is that of `ordered_as`."""
         with self._lock:
             self._scheduler.add(tracker, records, ordered_as)
             self._notify_workers()
@@ -189,7 +189,7 @@ class WorkQueue:
     @property
     def suspended(self) -> bool:
         """True while no records are started, and no more need to be read."""
-        return self.gate.suspended(self._now())
+        return not self.workers or self.gate.suspended(self._now())
 
     def pause(self) -> None:
         """Start no more records. Those that run may finish."""
@@ -254,10 +254,16 @@ class WorkQueue:
     # --- workers -----------------------------------------------------------------------------------------------------
 
     def new_worker(self) -> Worker:
-        """Add a worker."""
+        """Returns a new worker, which can start records."""
         worker = Worker()
-        self.workers.append(worker)
+        self.add_worker(worker)
         return worker
+
+    def add_worker(self, worker: Worker) -> None:
+        """Note that a worker can start records."""
+        with self._lock:
+            self.workers.append(worker)
+            self._notify_room()
 
     def exchange(self, worker: Worker, *, wait: bool = True) -> bool:
         """Release what the worker has finished, and give it new tasks. Returns False if there are none.
@@ -344,7 +350,9 @@ class WorkQueue:
                 self._scheduler.drop(task, len(failure.rest))
                 return True
             tracker.failures[record.offset] = failures
-            if not poisoned and failure.counts:
+            if poisoned:  # no handler was called, which a circuit breaker may be waiting for
+                self.gate.dropped()
+            elif failure.counts:
                 self.gate.failed(self._now())
             if delay is None:
                 return False
@@ -388,6 +396,11 @@ class WorkQueue:
                 self._notify_workers()
                 return
             self._scheduler.drop(task, followers)
+        self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with an error, unless an earlier one has ended it."""
+        with self._lock:
             if self.error is None:
                 self.error = error
             self.stopping = True

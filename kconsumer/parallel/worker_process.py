@@ -13,6 +13,8 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from kconsumer.errors import WorkerProcessError
+from kconsumer.parallel.attempt import refuse_deferred
+from kconsumer.parallel.batches import PartialBatchError
 
 if TYPE_CHECKING:
     from ctypes import c_ulonglong
@@ -42,7 +44,7 @@ def serve(connection: Connection, pickled: bytes, received: c_ulonglong) -> None
         received.value += 1
         reply = READY
         try:
-            handler(*pickle.loads(data))
+            refuse_deferred("the handler", handler(*pickle.loads(data)))
         except BaseException as error:  # user code may raise anything
             reply = dump_error(error)
         connection.send_bytes(reply)
@@ -58,9 +60,12 @@ def _end_with_parent() -> None:
 
 def dump_error(error: BaseException) -> bytes:
     """Returns an error as bytes, with its traceback as a note. If it cannot be pickled, returns what it says."""
-    text = "".join(traceback.format_exception(error)).rstrip()
-    note = f"in the worker process {os.getpid()}:\n{text}"
+    note = f"in the worker process {os.getpid()}"
     try:
+        note += ":\n" + "".join(traceback.format_exception(error)).rstrip()
+        if isinstance(error, PartialBatchError):  # one error that cannot be pickled must not make all records fail
+            each = [(at, one) for at, one in error.failed.items() if isinstance(one, BaseException)]
+            error.failed.update((at, load_error(dump_error(one))) for at, one in each)
         error.add_note(note)
         data = pickle.dumps(error, pickle.HIGHEST_PROTOCOL)
         pickle.loads(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -216,9 +217,10 @@ def test_no_process_is_started_after_the_end() -> None:
     """A worker process that must be replaced while the run ends is not replaced, so that none is left."""
     from kconsumer.parallel.processes import WorkerProcess
 
-    process = WorkerProcess(b"", 0)
+    process = WorkerProcess(pickle.dumps(print), 0)
     process.start()
     first = process._process
+    assert first is not None
     process.end()
     first.join(DEADLINE_S)
     with pytest.raises(Exception, match="the run has ended"):

@@ -6,13 +6,14 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from kconsumer import AcknowledgeType, ConsumerRecord, ShareConsumer, ShareRecord, groups, parallel
 from kconsumer.aio import AsyncShareConsumer
-from kconsumer.errors import ConfigError, RecordDeserializationError, StateError
+from kconsumer.errors import ConcurrentAccessError, ConfigError, RecordDeserializationError, StateError
 from kconsumer.parallel import AsyncShareProcessor, Retry, ShareProcessor, process
 from kconsumer.testing import FakeCluster
 from support.harnesses.parallel_handlers import require_first_delivery
@@ -91,6 +92,22 @@ def test_no_record_waits_for_a_slow_one(written: FakeCluster, executor: Any) -> 
     handler = handle if executor == "threads" else handle_async
     with ShareConsumer("t", **options(written)) as consumer:
         summary = process(consumer, handler, workers=4, order="none", executor=executor)
+    assert (RECORDS, "stop", {1}) == (summary.processed, summary.reason, set(finished.values()))
+    assert 0 == unfinished(written)
+
+
+def test_handlers_may_use_the_consumer(written: FakeCluster) -> None:
+    """The run waits while another thread uses its consumer, and acknowledges everything afterwards."""
+    finished = Finished()
+    with ShareConsumer("t", **options(written)) as consumer:
+
+        def handle(record: ConsumerRecord) -> None:
+            for _ in range(20):
+                with suppress(ConcurrentAccessError):
+                    consumer.metrics()
+            finished.add(record)
+
+        summary = process(consumer, handle, workers=4, order="none")
     assert (RECORDS, "stop", {1}) == (summary.processed, summary.reason, set(finished.values()))
     assert 0 == unfinished(written)
 

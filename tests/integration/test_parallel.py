@@ -16,7 +16,7 @@ from support.members.parallel_group import SESSION_MS, ParallelGroup
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.parametrize("executor", ["threads", "asyncio"])
+@pytest.mark.parametrize("executor", ["threads", "processes", "asyncio"])
 def test_members_with_batches_are_killed_and_stopped(
     kafka: Kafka, topic_name: str, tmp_path: Path, executor: str
 ) -> None:

@@ -53,6 +53,11 @@ def parent(pid: int) -> int:
     return int((_fields(pid) or ["", "0"])[1])
 
 
+def children(pid: int) -> list[int]:
+    """Returns the ids of the processes that a process has started."""
+    return [child for child in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(child) == pid]
+
+
 def command(pid: int) -> str:
     """Returns the command line."""
     try:

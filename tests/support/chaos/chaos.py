@@ -56,8 +56,8 @@ PROGRAMS = (
 )
 WORKERS = Workers(slow_ms=3_000.0, drain_timeout_s=5.0, run_ms=30_000.0)
 EXECUTORS = ("threads", "asyncio", "processes")
-# A member that starts processes polls when all are ready, for which they import their modules on the same two cores.
-PROCESSES, PROCESSES_RUN_MS, PROCESSES_START_S = 2, 120_000.0, 15.0
+PROCESSES, PROCESSES_RUN_MS = 2, 120_000.0  # they import their modules on the same two cores
+BATCH = (10, 0.05)  # of every other member with the same engine
 BURST, SHARE_BURST = 20, 4  # records
 DELIVERY_LIMIT = 5
 SHARE_SCENARIO = ShareScenario(0, (), duration_ms=1e12, topics=2, delivery_limit=DELIVERY_LIMIT)
@@ -88,7 +88,7 @@ class Chaos:
 
     def __init__(self, protocol: str, seed: int, order: str | None = None) -> None:
         self.protocol, self.seed, self.order = protocol, seed, order
-        self.history = History(start_ms=1000 * PROCESSES_START_S if order else 0.0)
+        self.history = History()
         self.members: list[ChaosMember] = []  # in the group
         self.everyone: list[ChaosMember] = []  # with those that have ended
         self._random = random.Random(seed)
@@ -178,7 +178,8 @@ class Chaos:
         )
         if self.order:
             executor = EXECUTORS[(number + number // len(ENGINES)) % len(EXECUTORS)]  # each one with each engine
-            workers = replace(WORKERS, order=self.order, executor=executor)
+            batch = BATCH if number // len(ENGINES) % 2 else None
+            workers = replace(WORKERS, order=self.order, executor=executor, batch=batch)
             if executor == "processes" and engine != "asyncio":
                 workers = replace(workers, number=PROCESSES, run_ms=PROCESSES_RUN_MS)
             plan = replace(plan, workers=workers)
@@ -211,7 +212,7 @@ class Chaos:
             for fault in faults
         ]
         if not self._is_share:
-            self._calm(STABLE_S + self.history.start_ms / 1000)
+            self._calm(STABLE_S)
         self._catch_up()
 
     def _calm(self, longest_s: float) -> None:

@@ -50,7 +50,6 @@ class History:
     records: Mapping[TopicPartition, Sequence[tuple[float, int]]] = field(default_factory=dict)  # time and offset
     commits: Sequence[Commit] = ()
     delivery_limit: int | None = None  # of a share group
-    start_ms: float = 0.0  # how long a member may not poll, because it starts processes: it learns of a loss later
 
 
 def judge(history: History, session_ms: float) -> Journal:
@@ -88,7 +87,7 @@ def _entries(history: History, journal: Journal, session_ms: float) -> Iterator[
             yield max(history.killed[name], last), partial(journal.end, name)
     for fault in history.faults:
         if fault.kind not in NOT_EXCUSED:
-            until = fault.ended + 2 * session_ms + history.start_ms
+            until = fault.ended + 2 * session_ms
             yield fault.began, partial(_disturb, journal, fault.member, until)
     for at in history.calms:
         yield at, partial(journal.check_stable, list(history.records))

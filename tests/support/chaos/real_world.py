@@ -173,9 +173,12 @@ class WorkerHandler:
     def __init__(self, settings: dict[str, Any], workers: Workers) -> None:
         self._settings, self._workers = settings, workers
 
-    def __call__(self, record: ConsumerRecord) -> None:
-        """Process a record."""
-        self._application.handle(record)
+    def __call__(self, records: Any) -> None:
+        """Process a record, or a batch of them."""
+        if self._workers.batch is None:
+            self._application.handle(records)
+        else:
+            self._application.handle_batch(records)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WorkerHandler, (self._settings, self._workers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from kconsumer import ConsumerRecord, ShareRecord
@@ -104,3 +105,37 @@ def hang(marker: Path, records: list[ConsumerRecord]) -> None:
         marker.touch()
         while marker.exists():
             time.sleep(0.05)
+
+
+class LocalError(Exception):
+    """An error that cannot be pickled."""
+
+    def __reduce__(self) -> str:
+        raise TypeError("it cannot be pickled")
+
+
+def fail_in_its_own_way(records: list[ConsumerRecord]) -> None:
+    """Fail for one record of a batch with an error that cannot be pickled."""
+    failed = {at: LocalError() for at, record in enumerate(records) if record.value == "0-3"}
+    if failed:
+        raise PartialBatchError(failed)
+
+
+def load_when(marker: Path) -> Callable[[ConsumerRecord], None]:
+    """Returns a handler when a file exists."""
+    while not marker.exists():
+        time.sleep(0.02)
+    return handle_nothing
+
+
+class SlowToLoad:
+    """A handler that worker processes can load when a file exists."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __call__(self, record: ConsumerRecord) -> None:
+        """Return at once."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return load_when, (self._marker,)

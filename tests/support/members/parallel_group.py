@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from support.brokers.kafka import Kafka
+from support.brokers.processes import children, command
 from support.harnesses.parallel_journal import Entry, Journal, out_of_order, overlaps
 from support.members.members import MemberProcess, wait_for
 
@@ -67,7 +68,9 @@ class ParallelGroup:
     def kill(self) -> None:
         """Kill one of the older members, which process records, by SIGKILL."""
         member = self.members.pop(random.randrange(len(self.members) - 1))
+        workers = children(member.pid)
         member.kill()
+        wait_for(lambda: not any(map(command, workers)), f"the end of the processes of {member.name}")
         self.journal.killed(str(member.pid))
 
     def stop(self) -> None:

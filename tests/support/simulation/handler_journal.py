@@ -176,6 +176,11 @@ class HandlerJournal:
             if self._attempts[key] > attempts:
                 self._violation(f"wrong attempt: {running.member} tries {running.tp}@{running.offset} too often")
 
+    def postpone(self, member: str, record: ConsumerRecord) -> None:
+        """An attempt of a record fails that was not started: an earlier one of its order failed in its batch."""
+        key = member, record.topic_partition, record.offset
+        self._attempts[key] = self._attempts.get(key, 0) + 1
+
     def bury(self, member: str, record: ConsumerRecord, attempts: int) -> None:
         """A record is a dead letter, and counts as finished."""
         tp = record.topic_partition

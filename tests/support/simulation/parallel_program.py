@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING
 
 from kconsumer import Consumer, ConsumerRecord
-from kconsumer.parallel import Retry
+from kconsumer.parallel import Batch, PartialBatchError, Retry
 from kconsumer.parallel.handover import EXIT_TIMEOUT_S
 from kconsumer.parallel.run_state import MIN_COMMIT_TIMEOUT_S
 from support.simulation.handler_journal import Running
@@ -55,6 +56,43 @@ class Application:
                 raise
         self._end(running)
 
+    def handle_batch(self, records: list[ConsumerRecord]) -> None:
+        """Process the records of a batch one after the other."""
+        failed: dict[int, BaseException] = {}
+        for at, record in self._each(records, failed):
+            try:
+                self.handle(record)
+            except HandlerError as error:
+                failed[at] = error
+        if failed:
+            raise PartialBatchError(failed)
+
+    async def handle_batch_async(self, records: list[ConsumerRecord]) -> None:
+        """The same, in an event loop."""
+        failed: dict[int, BaseException] = {}
+        for at, record in self._each(records, failed):
+            try:
+                await self.handle_async(record)
+            except HandlerError as error:
+                failed[at] = error
+        if failed:
+            raise PartialBatchError(failed)
+
+    def _each(
+        self, records: list[ConsumerRecord], failed: dict[int, BaseException]
+    ) -> Iterator[tuple[int, ConsumerRecord]]:
+        """Yield each record. Those that follow a failed one in its order fail, too, and are left out."""
+        held: set[Hashable] = set()
+        for at, record in enumerate(records):
+            shard = {"partition": "all", "key": record.key, "none": None}[self.workers.order]
+            if shard is not None and (record.topic_partition, shard) in held:
+                failed[at] = HandlerError()
+                self._journal.handlers.postpone(self._member.name, record)
+                continue
+            yield at, record
+            if at in failed:
+                held.add((record.topic_partition, shard))
+
     def bury(self, record: ConsumerRecord, error: BaseException) -> None:
         """Write a dead letter, which sometimes fails."""
         assert isinstance(error, HandlerError)
@@ -94,10 +132,15 @@ def process_in_parallel(member: MemberProcess, consumer: Consumer) -> None:
     simulation, workers, application = member.simulation, member.plan.workers, Application(member)
     is_async = member.plan.engine == "asyncio"
     options = {} if is_async else {"executor": workers.executor}  # an AsyncConsumer has its own event loop
+    awaited = is_async or workers.executor == "asyncio"
+    if workers.batch is None:
+        handler: object = application.handle_async if awaited else application.handle
+    else:
+        handler = application.handle_batch_async if awaited else application.handle_batch
     processor = simulation.processor(
         member.process,
         consumer,
-        application.handle_async if is_async or workers.executor == "asyncio" else application.handle,
+        handler,
         workers=workers.number,
         order=workers.order,
         max_in_flight=workers.max_in_flight,
@@ -106,6 +149,7 @@ def process_in_parallel(member: MemberProcess, consumer: Consumer) -> None:
         on_revoke=workers.on_revoke,
         drain_timeout_s=workers.drain_timeout_s,
         commit_interval_s=workers.commit_interval_s,
+        batch=workers.batch and Batch(*workers.batch),
         **options,
     )
     stopped: list[tuple[float, float]] = []  # when the run was stopped, and the time in callbacks until then

@@ -92,6 +92,7 @@ class Workers:
     failing: float = 0.05  # the share of attempts that raise
     slow: float = 0.01  # the share of attempts that take up to `slow_ms`
     slow_ms: float = 8_000.0
+    batch: tuple[int, float] | None = None  # the arguments of a Batch
     run_ms: float = 5 * MINUTE_MS  # the mean time of a run; another one follows on the same consumer
 
 

@@ -18,6 +18,7 @@ from kconsumer.parallel.attempt import Call, Failures
 from kconsumer.parallel.batch_calls import BatchCalls
 from kconsumer.parallel.batch_scheduler import BatchScheduler
 from kconsumer.parallel.concurrency import Concurrency
+from kconsumer.parallel.flows import run_flow
 from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.settings import Settings
 from kconsumer.parallel.work_queue import Worker, WorkQueue
@@ -136,7 +137,7 @@ class World:
         for (_, _, record), failed in zip(tasks, errors or [error] * len(tasks), strict=True):
             self.failures[record.partition, record.offset] += failed is not None
         unfinished = {id(task): task[2].offset in task[0].unfinished for task in tasks}
-        self.calls.end(batch, error)
+        run_flow(self.calls.end(batch, error))
         for task in tasks:
             tracker, _, record = task
             if unfinished[id(task)] and record.offset not in tracker.unfinished:
