@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kconsumer._core.codec import decode
 from kconsumer._core.wire import Frame
 from kconsumer.errors import ProtocolError, UnsupportedVersionError
-from kconsumer.schema.dsl import Api, response_plan
+from kconsumer.schema.dsl import Api
 
 LAST_KEY_OF_2_1 = 42
 """Kafka 2.1 has all APIs up to this key. It is the oldest version that this client supports."""
@@ -44,7 +44,7 @@ def lower_version(api: Api, refused: int, frame: Frame) -> int:
     retries end.
     """
     try:
-        message = decode(response_plan(api, 0), frame, 4, allow_trailing=True)
+        message = decode(api.response_plan(0), frame, 4, allow_trailing=True)
     except ProtocolError:
         return 0
     for row in message.api_keys:

@@ -5,7 +5,7 @@ Types, operations and permissions are numbers. The pattern of a resource is lite
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import INT8, INT16, INT32, STRING, F, Message, api, array
+from kconsumer.schema.dsl import INT8, INT16, INT32, STRING, Api, F, Message, array
 
 LITERAL = 3  # the pattern type of a resource that is named exactly
 
@@ -41,15 +41,7 @@ class DescribeAclsResponse(Message):
     resources: list[DescribeAclsResource] = F(array(DescribeAclsResource))
 
 
-DESCRIBE_ACLS = api(
-    "DescribeAcls",
-    key=29,
-    versions="1-3",
-    flexible=2,
-    throttle=1,
-    request=DescribeAclsRequest,
-    response=DescribeAclsResponse,
-)
+DESCRIBE_ACLS = Api(DescribeAclsRequest, DescribeAclsResponse, key=29, versions="1-3", flexible=2, throttle=1)
 
 
 class AclCreation(Message):
@@ -76,15 +68,7 @@ class CreateAclsResponse(Message):
     results: list[AclCreationResult] = F(array(AclCreationResult))
 
 
-CREATE_ACLS = api(
-    "CreateAcls",
-    key=30,
-    versions="1-3",
-    flexible=2,
-    throttle=1,
-    request=CreateAclsRequest,
-    response=CreateAclsResponse,
-)
+CREATE_ACLS = Api(CreateAclsRequest, CreateAclsResponse, key=30, versions="1-3", flexible=2, throttle=1)
 
 
 class DeleteAclsFilter(Message):
@@ -124,12 +108,4 @@ class DeleteAclsResponse(Message):
     filter_results: list[DeleteAclsFilterResult] = F(array(DeleteAclsFilterResult))
 
 
-DELETE_ACLS = api(
-    "DeleteAcls",
-    key=31,
-    versions="1-3",
-    flexible=2,
-    throttle=1,
-    request=DeleteAclsRequest,
-    response=DeleteAclsResponse,
-)
+DELETE_ACLS = Api(DeleteAclsRequest, DeleteAclsResponse, key=31, versions="1-3", flexible=2, throttle=1)

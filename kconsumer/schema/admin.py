@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, BYTES, INT8, INT16, INT32, STRING, UUID, F, Message, api, array
+from kconsumer.schema.dsl import BOOL, BYTES, INT8, INT16, INT32, STRING, UUID, Api, F, Message, array
 from kconsumer.schema.metadata import NO_AUTHORIZED_OPERATIONS
 
 # --- ListGroups ---------------------------------------------------------------------------------------------
@@ -27,15 +27,7 @@ class ListGroupsResponse(Message):
     groups: list[ListedGroup] = F(array(ListedGroup))
 
 
-LIST_GROUPS = api(
-    "ListGroups",
-    key=16,
-    versions="0-5",
-    flexible=3,
-    throttle=2,
-    request=ListGroupsRequest,
-    response=ListGroupsResponse,
-)
+LIST_GROUPS = Api(ListGroupsRequest, ListGroupsResponse, key=16, versions="0-5", flexible=3, throttle=2)
 
 # --- DescribeGroups -----------------------------------------------------------------------------------------
 # Classic groups. v3 adds authorized operations (KIP-430), v4 static members (KIP-345), v6 an error and a message for
@@ -72,15 +64,7 @@ class DescribeGroupsResponse(Message):
     groups: list[DescribedGroup] = F(array(DescribedGroup))
 
 
-DESCRIBE_GROUPS = api(
-    "DescribeGroups",
-    key=15,
-    versions="0-6",
-    flexible=5,
-    throttle=2,
-    request=DescribeGroupsRequest,
-    response=DescribeGroupsResponse,
-)
+DESCRIBE_GROUPS = Api(DescribeGroupsRequest, DescribeGroupsResponse, key=15, versions="0-6", flexible=5, throttle=2)
 
 # --- ConsumerGroupDescribe ----------------------------------------------------------------------------------
 # Groups that use the consumer group protocol of KIP-848. v1 adds the type of each member, because some may still use
@@ -133,12 +117,6 @@ class ConsumerGroupDescribeResponse(Message):
     groups: list[ConsumerGroupDescribeGroup] = F(array(ConsumerGroupDescribeGroup))
 
 
-CONSUMER_GROUP_DESCRIBE = api(
-    "ConsumerGroupDescribe",
-    key=69,
-    versions="0-1",
-    flexible=0,
-    throttle=0,
-    request=ConsumerGroupDescribeRequest,
-    response=ConsumerGroupDescribeResponse,
+CONSUMER_GROUP_DESCRIBE = Api(
+    ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, key=69, versions="0-1", flexible=0, throttle=0
 )

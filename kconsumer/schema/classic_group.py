@@ -6,7 +6,7 @@ LeaveGroup has it since 2.4, for each member in its list.
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, BYTES, INT16, INT32, STRING, F, Message, api, array
+from kconsumer.schema.dsl import BOOL, BYTES, INT16, INT32, STRING, Api, F, Message, array
 
 # --- JoinGroup ----------------------------------------------------------------------------------------------
 # v1 adds the rebalance timeout. Since v4, the broker first sends a new member its id, with which the member must repeat
@@ -48,15 +48,7 @@ class JoinGroupResponse(Message):
     members: list[JoinGroupResponseMember] = F(array(JoinGroupResponseMember))
 
 
-JOIN_GROUP = api(
-    "JoinGroup",
-    key=11,
-    versions="0-9",
-    flexible=6,
-    throttle=3,
-    request=JoinGroupRequest,
-    response=JoinGroupResponse,
-)
+JOIN_GROUP = Api(JoinGroupRequest, JoinGroupResponse, key=11, versions="0-9", flexible=6, throttle=3)
 
 # --- SyncGroup ----------------------------------------------------------------------------------------------
 # v5 adds the protocol type and name to request and response, so that the broker can detect a mismatch.
@@ -85,15 +77,7 @@ class SyncGroupResponse(Message):
     assignment: bytes = F(BYTES)
 
 
-SYNC_GROUP = api(
-    "SyncGroup",
-    key=14,
-    versions="0-5",
-    flexible=4,
-    throttle=2,
-    request=SyncGroupRequest,
-    response=SyncGroupResponse,
-)
+SYNC_GROUP = Api(SyncGroupRequest, SyncGroupResponse, key=14, versions="0-5", flexible=4, throttle=2)
 
 # --- Heartbeat ----------------------------------------------------------------------------------------------
 
@@ -110,15 +94,7 @@ class HeartbeatResponse(Message):
     error_code: int = F(INT16)
 
 
-HEARTBEAT = api(
-    "Heartbeat",
-    key=12,
-    versions="0-4",
-    flexible=4,
-    throttle=2,
-    request=HeartbeatRequest,
-    response=HeartbeatResponse,
-)
+HEARTBEAT = Api(HeartbeatRequest, HeartbeatResponse, key=12, versions="0-4", flexible=4, throttle=2)
 
 # --- LeaveGroup ---------------------------------------------------------------------------------------------
 # Since v3 the request contains a list of members, and the response an error for each of them. v5 adds the reason
@@ -149,12 +125,4 @@ class LeaveGroupResponse(Message):
     members: list[MemberResponse] = F(array(MemberResponse), "3+")
 
 
-LEAVE_GROUP = api(
-    "LeaveGroup",
-    key=13,
-    versions="0-5",
-    flexible=4,
-    throttle=2,
-    request=LeaveGroupRequest,
-    response=LeaveGroupResponse,
-)
+LEAVE_GROUP = Api(LeaveGroupRequest, LeaveGroupResponse, key=13, versions="0-5", flexible=4, throttle=2)

@@ -7,7 +7,7 @@ broker evaluates, and member ids that the client generates (KIP-1082).
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import INT16, INT32, STRING, UUID, F, Message, api, array
+from kconsumer.schema.dsl import INT16, INT32, STRING, UUID, Api, F, Message, array
 
 
 class ConsumerGroupHeartbeatTopicPartitions(Message):
@@ -44,12 +44,6 @@ class ConsumerGroupHeartbeatResponse(Message):
     assignment: ConsumerGroupHeartbeatAssignment | None = F(ConsumerGroupHeartbeatAssignment, null="0+", default=None)
 
 
-CONSUMER_GROUP_HEARTBEAT = api(
-    "ConsumerGroupHeartbeat",
-    key=68,
-    versions="0-1",
-    flexible=0,
-    throttle=0,
-    request=ConsumerGroupHeartbeatRequest,
-    response=ConsumerGroupHeartbeatResponse,
+CONSUMER_GROUP_HEARTBEAT = Api(
+    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, key=68, versions="0-1", flexible=0, throttle=0
 )

@@ -296,22 +296,27 @@ class Api:
 
     def __init__(
         self,
-        name: str,
-        key: int,
-        supported: Versions,
-        flexible_from: int | None,
-        throttle_from: int | None,
         request: type[Message],
         response: type[Message],
+        *,
+        key: int,
+        versions: str,
+        flexible: int | None = None,
+        throttle: int | None = None,
     ) -> None:
-        self.name: Final = name
+        """Create an API that is called like its request. `versions`: written like "4-18".
+
+        `flexible` and `throttle` are `flexible_from` and `throttle_from`.
+        """
+        supported = Versions.parse(versions)
+        self.name: Final = request.__name__.removesuffix("Request")
         self.key: Final = key
         self.min_version: Final = supported.first
         self.max_version: Final = supported.last
         #: The first version with compact lengths and tagged fields (KIP-482). None if no version has them.
-        self.flexible_from: Final = flexible_from
+        self.flexible_from: Final = flexible
         #: The first version in which the client must wait for the throttle time of a response (KIP-219), or None.
-        self.throttle_from: Final = throttle_from
+        self.throttle_from: Final = throttle
         self.request: Final = request
         self.response: Final = response
 
@@ -347,27 +352,3 @@ class Api:
 
     def __repr__(self) -> str:
         return f"<Api {self.name} v{self.min_version}-{self.max_version}>"
-
-
-def api(
-    name: str,
-    *,
-    key: int,
-    versions: str,
-    flexible: int | None = None,
-    throttle: int | None = None,
-    request: type[Message],
-    response: type[Message],
-) -> Api:
-    """Returns an API. `versions`: written like "4-18". `flexible` and `throttle`: see the fields of `Api`."""
-    return Api(name, key, Versions.parse(versions), flexible, throttle, request, response)
-
-
-def request_plan(api: Api, version: int) -> Plan:
-    """Returns the plan of the API's request at `version`."""
-    return api.request_plan(version)
-
-
-def response_plan(api: Api, version: int) -> Plan:
-    """Returns the plan of the API's response at `version`."""
-    return api.response_plan(version)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kconsumer.schema.dsl import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, F, Message, api, array
+from kconsumer.schema.dsl import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, Api, F, Message, array
 
 if TYPE_CHECKING:
     from kconsumer._core.wire import Slice
@@ -115,12 +115,4 @@ class FetchResponse(Message):
     node_endpoints: list[NodeEndpoint] = F(array(NodeEndpoint), "16+", tag=0)
 
 
-FETCH = api(
-    "Fetch",
-    key=1,
-    versions="4-18",
-    flexible=12,
-    throttle=8,
-    request=FetchRequest,
-    response=FetchResponse,
-)
+FETCH = Api(FetchRequest, FetchResponse, key=1, versions="4-18", flexible=12, throttle=8)

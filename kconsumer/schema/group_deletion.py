@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import INT16, INT32, STRING, F, Message, api, array
+from kconsumer.schema.dsl import INT16, INT32, STRING, Api, F, Message, array
 
 
 class DeleteGroupsRequest(Message):
@@ -20,15 +20,7 @@ class DeleteGroupsResponse(Message):
     results: list[DeletableGroupResult] = F(array(DeletableGroupResult))
 
 
-DELETE_GROUPS = api(
-    "DeleteGroups",
-    key=42,
-    versions="0-3",
-    flexible=2,
-    throttle=1,
-    request=DeleteGroupsRequest,
-    response=DeleteGroupsResponse,
-)
+DELETE_GROUPS = Api(DeleteGroupsRequest, DeleteGroupsResponse, key=42, versions="0-3", flexible=2, throttle=1)
 
 
 class OffsetDeleteRequestPartition(Message):
@@ -61,11 +53,4 @@ class OffsetDeleteResponse(Message):
     topics: list[OffsetDeleteResponseTopic] = F(array(OffsetDeleteResponseTopic))
 
 
-OFFSET_DELETE = api(
-    "OffsetDelete",
-    key=47,
-    versions="0",
-    throttle=0,
-    request=OffsetDeleteRequest,
-    response=OffsetDeleteResponse,
-)
+OFFSET_DELETE = Api(OffsetDeleteRequest, OffsetDeleteResponse, key=47, versions="0", throttle=0)

@@ -5,7 +5,7 @@ They are ApiVersions, Metadata and FindCoordinator.
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, F, Message, api, array
+from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, Api, F, Message, array
 
 # --- ApiVersions --------------------------------------------------------------------------------------------
 # The first request on every connection. v3 adds the name of the client software (KIP-511) and the broker's features
@@ -47,15 +47,7 @@ class ApiVersionsResponse(Message):
     zk_migration_ready: bool = F(BOOL, "3+", tag=3)
 
 
-API_VERSIONS = api(
-    "ApiVersions",
-    key=18,
-    versions="0-5",
-    flexible=3,
-    throttle=2,
-    request=ApiVersionsRequest,
-    response=ApiVersionsResponse,
-)
+API_VERSIONS = Api(ApiVersionsRequest, ApiVersionsResponse, key=18, versions="0-5", flexible=3, throttle=2)
 
 # --- Metadata -----------------------------------------------------------------------------------------------
 # A request for all topics has an empty list of topics in v0, and null since v1. Since v1 an empty list means no topics.
@@ -113,15 +105,7 @@ class MetadataResponse(Message):
     error_code: int = F(INT16, "13+")
 
 
-METADATA = api(
-    "Metadata",
-    key=3,
-    versions="0-13",
-    flexible=9,
-    throttle=6,
-    request=MetadataRequest,
-    response=MetadataResponse,
-)
+METADATA = Api(MetadataRequest, MetadataResponse, key=3, versions="0-13", flexible=9, throttle=6)
 
 # --- FindCoordinator ----------------------------------------------------------------------------------------
 # key_type 0 is a group, 1 a transactional id, 2 a share partition (since v6). Since v4 the request contains a list of
@@ -153,12 +137,4 @@ class FindCoordinatorResponse(Message):
     coordinators: list[Coordinator] = F(array(Coordinator), "4+")
 
 
-FIND_COORDINATOR = api(
-    "FindCoordinator",
-    key=10,
-    versions="0-6",
-    flexible=3,
-    throttle=2,
-    request=FindCoordinatorRequest,
-    response=FindCoordinatorResponse,
-)
+FIND_COORDINATOR = Api(FindCoordinatorRequest, FindCoordinatorResponse, key=10, versions="0-6", flexible=3, throttle=2)

@@ -5,7 +5,7 @@ They are OffsetCommit and OffsetFetch for groups, and ListOffsets and OffsetForL
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, F, Message, api, array
+from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, Api, F, Message, array
 
 # --- OffsetCommit -------------------------------------------------------------------------------------------
 # Until v4 the client could set retention_time_ms (-1: the broker's setting). v6 adds the leader epoch (KIP-320), v7
@@ -51,15 +51,7 @@ class OffsetCommitResponse(Message):
     topics: list[OffsetCommitResponseTopic] = F(array(OffsetCommitResponseTopic))
 
 
-OFFSET_COMMIT = api(
-    "OffsetCommit",
-    key=8,
-    versions="2-10",
-    flexible=8,
-    throttle=4,
-    request=OffsetCommitRequest,
-    response=OffsetCommitResponse,
-)
+OFFSET_COMMIT = Api(OffsetCommitRequest, OffsetCommitResponse, key=8, versions="2-10", flexible=8, throttle=4)
 
 # --- OffsetFetch --------------------------------------------------------------------------------------------
 # Since v2, null in place of the list of topics means all topics. v5 adds the leader epoch, v7 a flag to wait for open
@@ -132,15 +124,7 @@ class OffsetFetchResponse(Message):
     groups: list[OffsetFetchResponseGroup] = F(array(OffsetFetchResponseGroup), "8+")
 
 
-OFFSET_FETCH = api(
-    "OffsetFetch",
-    key=9,
-    versions="1-10",
-    flexible=6,
-    throttle=4,
-    request=OffsetFetchRequest,
-    response=OffsetFetchResponse,
-)
+OFFSET_FETCH = Api(OffsetFetchRequest, OffsetFetchResponse, key=9, versions="1-10", flexible=6, throttle=4)
 
 # --- ListOffsets --------------------------------------------------------------------------------------------
 # Special timestamps: -1 latest, -2 earliest, -3 (v7) maximum timestamp, -4 (v8) earliest local, -5 (v9)
@@ -184,15 +168,7 @@ class ListOffsetsResponse(Message):
     topics: list[ListOffsetsTopicResponse] = F(array(ListOffsetsTopicResponse))
 
 
-LIST_OFFSETS = api(
-    "ListOffsets",
-    key=2,
-    versions="1-11",
-    flexible=6,
-    throttle=3,
-    request=ListOffsetsRequest,
-    response=ListOffsetsResponse,
-)
+LIST_OFFSETS = Api(ListOffsetsRequest, ListOffsetsResponse, key=2, versions="1-11", flexible=6, throttle=3)
 
 # --- OffsetForLeaderEpoch -----------------------------------------------------------------------------------
 # Returns the end offset of a leader epoch. With it, consumers detect that the log was truncated below their position
@@ -232,12 +208,6 @@ class OffsetForLeaderEpochResponse(Message):
     topics: list[OffsetForLeaderTopicResult] = F(array(OffsetForLeaderTopicResult))
 
 
-OFFSET_FOR_LEADER_EPOCH = api(
-    "OffsetForLeaderEpoch",
-    key=23,
-    versions="2-4",
-    flexible=4,
-    throttle=2,
-    request=OffsetForLeaderEpochRequest,
-    response=OffsetForLeaderEpochResponse,
+OFFSET_FOR_LEADER_EPOCH = Api(
+    OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, key=23, versions="2-4", flexible=4, throttle=2
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kconsumer.schema.dsl import INT16, INT32, INT64, RECORDS, STRING, UUID, F, Message, api, array
+from kconsumer.schema.dsl import INT16, INT32, INT64, RECORDS, STRING, UUID, Api, F, Message, array
 
 if TYPE_CHECKING:
     from kconsumer._core.wire import Slice
@@ -72,12 +72,4 @@ class ProduceResponse(Message):
     node_endpoints: list[ProduceNodeEndpoint] = F(array(ProduceNodeEndpoint), "10+", tag=0)
 
 
-PRODUCE = api(
-    "Produce",
-    key=0,
-    versions="3-13",
-    flexible=9,
-    throttle=6,
-    request=ProduceRequest,
-    response=ProduceResponse,
-)
+PRODUCE = Api(ProduceRequest, ProduceResponse, key=0, versions="3-13", flexible=9, throttle=6)

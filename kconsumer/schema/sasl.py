@@ -5,7 +5,7 @@ SaslHandshake has no flexible version. SaslAuthenticate v1 adds the lifetime of 
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BYTES, INT16, INT64, STRING, F, Message, api, array
+from kconsumer.schema.dsl import BYTES, INT16, INT64, STRING, Api, F, Message, array
 
 
 class SaslHandshakeRequest(Message):
@@ -17,13 +17,7 @@ class SaslHandshakeResponse(Message):
     mechanisms: list[str] = F(array(STRING))
 
 
-SASL_HANDSHAKE = api(
-    "SaslHandshake",
-    key=17,
-    versions="0-1",
-    request=SaslHandshakeRequest,
-    response=SaslHandshakeResponse,
-)
+SASL_HANDSHAKE = Api(SaslHandshakeRequest, SaslHandshakeResponse, key=17, versions="0-1")
 
 
 class SaslAuthenticateRequest(Message):
@@ -37,11 +31,4 @@ class SaslAuthenticateResponse(Message):
     session_lifetime_ms: int = F(INT64, "1+")
 
 
-SASL_AUTHENTICATE = api(
-    "SaslAuthenticate",
-    key=36,
-    versions="0-2",
-    flexible=2,
-    request=SaslAuthenticateRequest,
-    response=SaslAuthenticateResponse,
-)
+SASL_AUTHENTICATE = Api(SaslAuthenticateRequest, SaslAuthenticateResponse, key=36, versions="0-2", flexible=2)

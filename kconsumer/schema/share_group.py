@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kconsumer.schema.admin import ConsumerGroupDescribeAssignment
-from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, F, Message, api, array
+from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, Api, F, Message, array
 from kconsumer.schema.metadata import NO_AUTHORIZED_OPERATIONS
 
 if TYPE_CHECKING:
@@ -47,14 +47,8 @@ class ShareGroupHeartbeatResponse(Message):
     assignment: ShareGroupHeartbeatAssignment | None = F(ShareGroupHeartbeatAssignment, null="0+", default=None)
 
 
-SHARE_GROUP_HEARTBEAT = api(
-    "ShareGroupHeartbeat",
-    key=76,
-    versions="1",
-    flexible=0,
-    throttle=0,
-    request=ShareGroupHeartbeatRequest,
-    response=ShareGroupHeartbeatResponse,
+SHARE_GROUP_HEARTBEAT = Api(
+    ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, key=76, versions="1", flexible=0, throttle=0
 )
 
 # --- ShareGroupDescribe -------------------------------------------------------------------------------------
@@ -92,14 +86,8 @@ class ShareGroupDescribeResponse(Message):
     groups: list[ShareGroupDescribeGroup] = F(array(ShareGroupDescribeGroup))
 
 
-SHARE_GROUP_DESCRIBE = api(
-    "ShareGroupDescribe",
-    key=77,
-    versions="1",
-    flexible=0,
-    throttle=0,
-    request=ShareGroupDescribeRequest,
-    response=ShareGroupDescribeResponse,
+SHARE_GROUP_DESCRIBE = Api(
+    ShareGroupDescribeRequest, ShareGroupDescribeResponse, key=77, versions="1", flexible=0, throttle=0
 )
 
 # --- ShareFetch ---------------------------------------------------------------------------------------------
@@ -188,15 +176,7 @@ class ShareFetchResponse(Message):
     node_endpoints: list[ShareNodeEndpoint] = F(array(ShareNodeEndpoint))
 
 
-SHARE_FETCH = api(
-    "ShareFetch",
-    key=78,
-    versions="1-2",
-    flexible=0,
-    throttle=0,
-    request=ShareFetchRequest,
-    response=ShareFetchResponse,
-)
+SHARE_FETCH = Api(ShareFetchRequest, ShareFetchResponse, key=78, versions="1-2", flexible=0, throttle=0)
 
 # --- ShareAcknowledge ---------------------------------------------------------------------------------------
 # Acknowledges records without fetching, in the share session of ShareFetch.
@@ -247,14 +227,8 @@ class ShareAcknowledgeResponse(Message):
     node_endpoints: list[ShareNodeEndpoint] = F(array(ShareNodeEndpoint))
 
 
-SHARE_ACKNOWLEDGE = api(
-    "ShareAcknowledge",
-    key=79,
-    versions="1-2",
-    flexible=0,
-    throttle=0,
-    request=ShareAcknowledgeRequest,
-    response=ShareAcknowledgeResponse,
+SHARE_ACKNOWLEDGE = Api(
+    ShareAcknowledgeRequest, ShareAcknowledgeResponse, key=79, versions="1-2", flexible=0, throttle=0
 )
 
 # --- DescribeShareGroupOffsets ------------------------------------------------------------------------------
@@ -305,14 +279,8 @@ class DescribeShareGroupOffsetsResponse(Message):
     groups: list[DescribeShareGroupOffsetsResponseGroup] = F(array(DescribeShareGroupOffsetsResponseGroup))
 
 
-DESCRIBE_SHARE_GROUP_OFFSETS = api(
-    "DescribeShareGroupOffsets",
-    key=90,
-    versions="0-1",
-    flexible=0,
-    throttle=0,
-    request=DescribeShareGroupOffsetsRequest,
-    response=DescribeShareGroupOffsetsResponse,
+DESCRIBE_SHARE_GROUP_OFFSETS = Api(
+    DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse, key=90, versions="0-1", flexible=0, throttle=0
 )
 
 # --- AlterShareGroupOffsets ---------------------------------------------------------------------------------
@@ -353,14 +321,8 @@ class AlterShareGroupOffsetsResponse(Message):
     responses: list[AlterShareGroupOffsetsResponseTopic] = F(array(AlterShareGroupOffsetsResponseTopic))
 
 
-ALTER_SHARE_GROUP_OFFSETS = api(
-    "AlterShareGroupOffsets",
-    key=91,
-    versions="0",
-    flexible=0,
-    throttle=0,
-    request=AlterShareGroupOffsetsRequest,
-    response=AlterShareGroupOffsetsResponse,
+ALTER_SHARE_GROUP_OFFSETS = Api(
+    AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse, key=91, versions="0", flexible=0, throttle=0
 )
 
 # --- DeleteShareGroupOffsets --------------------------------------------------------------------------------
@@ -390,12 +352,6 @@ class DeleteShareGroupOffsetsResponse(Message):
     responses: list[DeleteShareGroupOffsetsResponseTopic] = F(array(DeleteShareGroupOffsetsResponseTopic))
 
 
-DELETE_SHARE_GROUP_OFFSETS = api(
-    "DeleteShareGroupOffsets",
-    key=92,
-    versions="0",
-    flexible=0,
-    throttle=0,
-    request=DeleteShareGroupOffsetsRequest,
-    response=DeleteShareGroupOffsetsResponse,
+DELETE_SHARE_GROUP_OFFSETS = Api(
+    DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse, key=92, versions="0", flexible=0, throttle=0
 )

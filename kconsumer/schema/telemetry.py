@@ -5,7 +5,7 @@ A broker announces the first two only if it has a plugin that receives the metri
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, BYTES, INT8, INT16, INT32, STRING, UUID, F, Message, api, array
+from kconsumer.schema.dsl import BOOL, BYTES, INT8, INT16, INT32, STRING, UUID, Api, F, Message, array
 
 # --- GetTelemetrySubscriptions ------------------------------------------------------------------------------
 # The first request of a client has the zero id. The response then contains the id of this client.
@@ -27,14 +27,8 @@ class GetTelemetrySubscriptionsResponse(Message):
     requested_metrics: list[str] = F(array(STRING))  # prefixes of names; empty: no metrics; "*": all metrics
 
 
-GET_TELEMETRY_SUBSCRIPTIONS = api(
-    "GetTelemetrySubscriptions",
-    key=71,
-    versions="0",
-    flexible=0,
-    throttle=0,
-    request=GetTelemetrySubscriptionsRequest,
-    response=GetTelemetrySubscriptionsResponse,
+GET_TELEMETRY_SUBSCRIPTIONS = Api(
+    GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse, key=71, versions="0", flexible=0, throttle=0
 )
 
 # --- PushTelemetry ------------------------------------------------------------------------------------------
@@ -53,15 +47,7 @@ class PushTelemetryResponse(Message):
     error_code: int = F(INT16)
 
 
-PUSH_TELEMETRY = api(
-    "PushTelemetry",
-    key=72,
-    versions="0",
-    flexible=0,
-    throttle=0,
-    request=PushTelemetryRequest,
-    response=PushTelemetryResponse,
-)
+PUSH_TELEMETRY = Api(PushTelemetryRequest, PushTelemetryResponse, key=72, versions="0", flexible=0, throttle=0)
 
 # --- ListConfigResources ------------------------------------------------------------------------------------
 # v0 lists the subscriptions for metrics of clients. v1 lists resources of any type.
@@ -84,12 +70,6 @@ class ListConfigResourcesResponse(Message):
     config_resources: list[ConfigResource] = F(array(ConfigResource))
 
 
-LIST_CONFIG_RESOURCES = api(
-    "ListConfigResources",
-    key=74,
-    versions="0-1",
-    flexible=0,
-    throttle=0,
-    request=ListConfigResourcesRequest,
-    response=ListConfigResourcesResponse,
+LIST_CONFIG_RESOURCES = Api(
+    ListConfigResourcesRequest, ListConfigResourcesResponse, key=74, versions="0-1", flexible=0, throttle=0
 )

@@ -6,7 +6,7 @@ DescribeCluster and DescribeTopicPartitions.
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, F, Message, api, array
+from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, Api, F, Message, array
 from kconsumer.schema.metadata import NO_AUTHORIZED_OPERATIONS
 
 # --- CreateTopics -------------------------------------------------------------------------------------------
@@ -62,15 +62,7 @@ class CreateTopicsResponse(Message):
     topics: list[CreatableTopicResult] = F(array(CreatableTopicResult))
 
 
-CREATE_TOPICS = api(
-    "CreateTopics",
-    key=19,
-    versions="2-7",
-    flexible=5,
-    throttle=3,
-    request=CreateTopicsRequest,
-    response=CreateTopicsResponse,
-)
+CREATE_TOPICS = Api(CreateTopicsRequest, CreateTopicsResponse, key=19, versions="2-7", flexible=5, throttle=3)
 
 # --- DeleteTopics -------------------------------------------------------------------------------------------
 # Since v6 a topic may be named by its id.
@@ -99,15 +91,7 @@ class DeleteTopicsResponse(Message):
     responses: list[DeletableTopicResult] = F(array(DeletableTopicResult))
 
 
-DELETE_TOPICS = api(
-    "DeleteTopics",
-    key=20,
-    versions="1-6",
-    flexible=4,
-    throttle=2,
-    request=DeleteTopicsRequest,
-    response=DeleteTopicsResponse,
-)
+DELETE_TOPICS = Api(DeleteTopicsRequest, DeleteTopicsResponse, key=20, versions="1-6", flexible=4, throttle=2)
 
 # --- CreatePartitions ---------------------------------------------------------------------------------------
 
@@ -139,14 +123,8 @@ class CreatePartitionsResponse(Message):
     results: list[CreatePartitionsTopicResult] = F(array(CreatePartitionsTopicResult))
 
 
-CREATE_PARTITIONS = api(
-    "CreatePartitions",
-    key=37,
-    versions="0-3",
-    flexible=2,
-    throttle=1,
-    request=CreatePartitionsRequest,
-    response=CreatePartitionsResponse,
+CREATE_PARTITIONS = Api(
+    CreatePartitionsRequest, CreatePartitionsResponse, key=37, versions="0-3", flexible=2, throttle=1
 )
 
 # --- DeleteRecords ------------------------------------------------------------------------------------------
@@ -183,15 +161,7 @@ class DeleteRecordsResponse(Message):
     topics: list[DeleteRecordsTopicResult] = F(array(DeleteRecordsTopicResult))
 
 
-DELETE_RECORDS = api(
-    "DeleteRecords",
-    key=21,
-    versions="0-2",
-    flexible=2,
-    throttle=1,
-    request=DeleteRecordsRequest,
-    response=DeleteRecordsResponse,
-)
+DELETE_RECORDS = Api(DeleteRecordsRequest, DeleteRecordsResponse, key=21, versions="0-2", flexible=2, throttle=1)
 
 # --- DescribeConfigs ----------------------------------------------------------------------------------------
 
@@ -238,15 +208,7 @@ class DescribeConfigsResponse(Message):
     results: list[DescribeConfigsResult] = F(array(DescribeConfigsResult))
 
 
-DESCRIBE_CONFIGS = api(
-    "DescribeConfigs",
-    key=32,
-    versions="1-4",
-    flexible=4,
-    throttle=2,
-    request=DescribeConfigsRequest,
-    response=DescribeConfigsResponse,
-)
+DESCRIBE_CONFIGS = Api(DescribeConfigsRequest, DescribeConfigsResponse, key=32, versions="1-4", flexible=4, throttle=2)
 
 # --- IncrementalAlterConfigs --------------------------------------------------------------------------------
 
@@ -280,14 +242,8 @@ class IncrementalAlterConfigsResponse(Message):
     responses: list[AlterConfigsResourceResponse] = F(array(AlterConfigsResourceResponse))
 
 
-INCREMENTAL_ALTER_CONFIGS = api(
-    "IncrementalAlterConfigs",
-    key=44,
-    versions="0-1",
-    flexible=1,
-    throttle=0,
-    request=IncrementalAlterConfigsRequest,
-    response=IncrementalAlterConfigsResponse,
+INCREMENTAL_ALTER_CONFIGS = Api(
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, key=44, versions="0-1", flexible=1, throttle=0
 )
 
 # --- DescribeCluster ----------------------------------------------------------------------------------------
@@ -319,15 +275,7 @@ class DescribeClusterResponse(Message):
     cluster_authorized_operations: int = F(INT32, default=NO_AUTHORIZED_OPERATIONS)
 
 
-DESCRIBE_CLUSTER = api(
-    "DescribeCluster",
-    key=60,
-    versions="0-2",
-    flexible=0,
-    throttle=0,
-    request=DescribeClusterRequest,
-    response=DescribeClusterResponse,
-)
+DESCRIBE_CLUSTER = Api(DescribeClusterRequest, DescribeClusterResponse, key=60, versions="0-2", flexible=0, throttle=0)
 
 # --- DescribeTopicPartitions --------------------------------------------------------------------------------
 # Returns topics in pages, with the replicas that are eligible to lead (KIP-966).
@@ -375,12 +323,6 @@ class DescribeTopicPartitionsResponse(Message):
     next_cursor: Cursor | None = F(Cursor, null="0+", default=None)
 
 
-DESCRIBE_TOPIC_PARTITIONS = api(
-    "DescribeTopicPartitions",
-    key=75,
-    versions="0",
-    flexible=0,
-    throttle=0,
-    request=DescribeTopicPartitionsRequest,
-    response=DescribeTopicPartitionsResponse,
+DESCRIBE_TOPIC_PARTITIONS = Api(
+    DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, key=75, versions="0", flexible=0, throttle=0
 )

@@ -5,7 +5,7 @@ DescribeProducers asks the leader of a partition, the others ask transaction coo
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import INT16, INT32, INT64, STRING, F, Message, api, array
+from kconsumer.schema.dsl import INT16, INT32, INT64, STRING, Api, F, Message, array
 
 
 class TopicRequest(Message):
@@ -43,14 +43,8 @@ class DescribeProducersResponse(Message):
     topics: list[DescribeProducersTopic] = F(array(DescribeProducersTopic))
 
 
-DESCRIBE_PRODUCERS = api(
-    "DescribeProducers",
-    key=61,
-    versions="0",
-    flexible=0,
-    throttle=0,
-    request=DescribeProducersRequest,
-    response=DescribeProducersResponse,
+DESCRIBE_PRODUCERS = Api(
+    DescribeProducersRequest, DescribeProducersResponse, key=61, versions="0", flexible=0, throttle=0
 )
 
 
@@ -79,14 +73,8 @@ class DescribeTransactionsResponse(Message):
     transaction_states: list[DescribedTransaction] = F(array(DescribedTransaction))
 
 
-DESCRIBE_TRANSACTIONS = api(
-    "DescribeTransactions",
-    key=65,
-    versions="0",
-    flexible=0,
-    throttle=0,
-    request=DescribeTransactionsRequest,
-    response=DescribeTransactionsResponse,
+DESCRIBE_TRANSACTIONS = Api(
+    DescribeTransactionsRequest, DescribeTransactionsResponse, key=65, versions="0", flexible=0, throttle=0
 )
 
 
@@ -110,12 +98,6 @@ class ListTransactionsResponse(Message):
     transaction_states: list[ListedTransaction] = F(array(ListedTransaction))
 
 
-LIST_TRANSACTIONS = api(
-    "ListTransactions",
-    key=66,
-    versions="0-2",
-    flexible=0,
-    throttle=0,
-    request=ListTransactionsRequest,
-    response=ListTransactionsResponse,
+LIST_TRANSACTIONS = Api(
+    ListTransactionsRequest, ListTransactionsResponse, key=66, versions="0-2", flexible=0, throttle=0
 )

@@ -5,7 +5,7 @@ They are InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit an
 
 from __future__ import annotations
 
-from kconsumer.schema.dsl import BOOL, INT16, INT32, INT64, STRING, UUID, F, Message, api, array
+from kconsumer.schema.dsl import BOOL, INT16, INT32, INT64, STRING, UUID, Api, F, Message, array
 
 # --- InitProducerId -----------------------------------------------------------------------------------------
 # v3 adds the previous id and epoch of the producer (KIP-360), v6 two-phase commit (KIP-939).
@@ -29,15 +29,7 @@ class InitProducerIdResponse(Message):
     ongoing_txn_producer_epoch: int = F(INT16, "6+", default=-1)
 
 
-INIT_PRODUCER_ID = api(
-    "InitProducerId",
-    key=22,
-    versions="0-6",
-    flexible=2,
-    throttle=1,
-    request=InitProducerIdRequest,
-    response=InitProducerIdResponse,
-)
+INIT_PRODUCER_ID = Api(InitProducerIdRequest, InitProducerIdResponse, key=22, versions="0-6", flexible=2, throttle=1)
 
 # --- AddPartitionsToTxn -------------------------------------------------------------------------------------
 # Clients send versions up to v3. Brokers send v4 and later, which contain several transactions (KIP-890).
@@ -86,14 +78,8 @@ class AddPartitionsToTxnResponse(Message):
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = F(array(AddPartitionsToTxnTopicResult), "0-3")
 
 
-ADD_PARTITIONS_TO_TXN = api(
-    "AddPartitionsToTxn",
-    key=24,
-    versions="0-5",
-    flexible=3,
-    throttle=1,
-    request=AddPartitionsToTxnRequest,
-    response=AddPartitionsToTxnResponse,
+ADD_PARTITIONS_TO_TXN = Api(
+    AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, key=24, versions="0-5", flexible=3, throttle=1
 )
 
 # --- AddOffsetsToTxn ----------------------------------------------------------------------------------------
@@ -111,14 +97,8 @@ class AddOffsetsToTxnResponse(Message):
     error_code: int = F(INT16)
 
 
-ADD_OFFSETS_TO_TXN = api(
-    "AddOffsetsToTxn",
-    key=25,
-    versions="0-4",
-    flexible=3,
-    throttle=1,
-    request=AddOffsetsToTxnRequest,
-    response=AddOffsetsToTxnResponse,
+ADD_OFFSETS_TO_TXN = Api(
+    AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, key=25, versions="0-4", flexible=3, throttle=1
 )
 
 # --- TxnOffsetCommit ----------------------------------------------------------------------------------------
@@ -166,15 +146,7 @@ class TxnOffsetCommitResponse(Message):
     topics: list[TxnOffsetCommitResponseTopic] = F(array(TxnOffsetCommitResponseTopic))
 
 
-TXN_OFFSET_COMMIT = api(
-    "TxnOffsetCommit",
-    key=28,
-    versions="0-6",
-    flexible=3,
-    throttle=1,
-    request=TxnOffsetCommitRequest,
-    response=TxnOffsetCommitResponse,
-)
+TXN_OFFSET_COMMIT = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, key=28, versions="0-6", flexible=3, throttle=1)
 
 # --- EndTxn -------------------------------------------------------------------------------------------------
 # Since v5 the response has the producer epoch of the next transaction (KIP-890).
@@ -194,12 +166,4 @@ class EndTxnResponse(Message):
     producer_epoch: int = F(INT16, "5+", default=-1)
 
 
-END_TXN = api(
-    "EndTxn",
-    key=26,
-    versions="0-5",
-    flexible=3,
-    throttle=1,
-    request=EndTxnRequest,
-    response=EndTxnResponse,
-)
+END_TXN = Api(EndTxnRequest, EndTxnResponse, key=26, versions="0-5", flexible=3, throttle=1)

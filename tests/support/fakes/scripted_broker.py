@@ -18,7 +18,7 @@ from typing import Any
 
 from kconsumer._core.codec import decode, encode
 from kconsumer.schema import API_VERSIONS, APIS, GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
-from kconsumer.schema.dsl import Api, request_plan, response_plan
+from kconsumer.schema.dsl import Api
 from kconsumer.schema.metadata import ApiVersion
 
 CLOSE = object()
@@ -54,7 +54,7 @@ def read_request(frame: bytes) -> Received:
     if api.request_header_version(version) == 2:
         assert frame[at] == 0, "no tagged fields are sent in request headers"
         at += 1
-    return Received(api, version, correlation_id, client_id, decode(request_plan(api, version), frame, at))
+    return Received(api, version, correlation_id, client_id, decode(api.request_plan(version), frame, at))
 
 
 def response_bytes(api: Api, version: int, correlation_id: int, message: Any) -> bytes:
@@ -62,7 +62,7 @@ def response_bytes(api: Api, version: int, correlation_id: int, message: Any) ->
     header = struct.pack(">i", correlation_id)
     if api.response_header_version(version) == 1:
         header += b"\x00"
-    body = header + encode(response_plan(api, version), message)
+    body = header + encode(api.response_plan(version), message)
     return struct.pack(">i", len(body)) + body
 
 

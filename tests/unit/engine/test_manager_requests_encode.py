@@ -8,7 +8,6 @@ import pytest
 
 from kconsumer._core.codec import decode, encode
 from kconsumer._internal.managers import UnsentRequest
-from kconsumer.schema.dsl import request_plan
 from kconsumer.state.cluster import LeaderAndEpoch
 from support.harnesses.manager_driver import config, tp, tps
 from support.harnesses.offsets_case import OffsetsCase
@@ -57,7 +56,7 @@ def test_requests_encode(request_: UnsentRequest) -> None:
     versions = range(max(request_.min_version, api.min_version), api.max_version + 1)
     assert versions
     for version in versions:
-        plan = request_plan(api, version)
+        plan = api.request_plan(version)
         data = encode(plan, request_.message)
         assert data == encode(plan, decode(plan, data))
 

@@ -18,15 +18,13 @@ from kconsumer.schema.dsl import (
     STRING,
     UUID,
     ZERO_UUID,
+    Api,
     F,
     Field,
     Message,
     Versions,
-    api,
     array,
     plan,
-    request_plan,
-    response_plan,
 )
 from kconsumer.schema.fetch import FetchPartitionData, FetchRequest, FetchTopic
 from kconsumer.schema.sasl import SaslAuthenticateRequest
@@ -208,13 +206,13 @@ def test_plan_rows() -> None:
 
 def test_api_knows_its_versions() -> None:
     """An API returns plans for the versions that it declares, and for no other."""
-    some = api("Some", key=999, versions="1-3", flexible=2, throttle=3, request=Outer, response=Inner)
-    assert plan(Outer, 1, False) is request_plan(some, 1)
-    assert plan(Inner, 2, True) is response_plan(some, 2)
+    some = Api(Outer, Inner, key=999, versions="1-3", flexible=2, throttle=3)
+    assert plan(Outer, 1, False) is some.request_plan(1)
+    assert plan(Inner, 2, True) is some.response_plan(2)
     for version in (0, 4):
-        with pytest.raises(ValueError, match=r"Some v.: only 1-3 are supported"):
+        with pytest.raises(ValueError, match=r"Outer v.: only 1-3 are supported"):
             some.request_plan(version)
-    assert "<Api Some v1-3>" == repr(some)
+    assert "<Api Outer v1-3>" == repr(some)
 
 
 def test_header_versions() -> None:
