@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from kconsumer._client.client_base import Timeout
 from kconsumer._client.table_base import TableBase
 from kconsumer._client.table_contents import K
 from kconsumer._client.table_follower import ChangeCallback, Step, TableFollower
+from kconsumer._common.closing import Closing
 from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer.consumer import Consumer
 from kconsumer.errors import KafkaError, TimeoutError, WakeupError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class TopicTable(TableBase[K, V]):
+class TopicTable(TableBase[K, V], Closing):
     """The newest value of each key of a compacted topic, as a read-only mapping that follows the topic.
 
     Its first use, or `with`, starts a thread that reads all partitions from their beginnings, without a group. When it
@@ -176,11 +176,6 @@ class TopicTable(TableBase[K, V]):
     def __enter__(self) -> Self:
         self.start()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _follow(consumer: Consumer[Any, Any], follower: TableFollower[Any, Any], closing: threading.Event) -> None:

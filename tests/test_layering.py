@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 FACTS = {
     "backoff",
+    "closing",
     "error_codes",
     "error_tables",
     "errors",
@@ -63,6 +64,7 @@ PRIVATE = ("_common", "_internal", "_client")  # packages of unrelated modules
 # Layer (the name after `kconsumer.`) -> the layers it may import besides itself.
 ALLOWED: dict[str, set[str]] = {
     "backoff": set(),
+    "closing": set(),
     "error_codes": set(),
     "error_tables": {"error_codes"},
     "errors": {"error_codes", "types"},

@@ -12,13 +12,14 @@ import logging
 import os
 import threading
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from socket import AF_INET, AF_INET6
 from socketserver import ThreadingTCPServer
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
+from kconsumer._common.closing import Closing
 from kconsumer._common.deferred_calls import get_logger
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Checked(Protocol):
         """Call `notify` when the consumer is closed."""
 
 
-class Probe(ABC):
+class Probe(Closing):
     """A daemon thread that reports the health of a consumer."""
 
     def __init__(self, consumer: Checked, max_lag: int | None, max_lag_seconds: float | None) -> None:
@@ -63,12 +64,6 @@ class Probe(ABC):
         self._stopped.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class HealthServer(Probe):

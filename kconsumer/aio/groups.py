@@ -12,9 +12,9 @@ import asyncio
 import builtins
 import warnings
 from collections.abc import Collection, Iterable, Mapping
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
+from kconsumer._common.closing import AsyncClosing
 from kconsumer._core.lock import Timer
 from kconsumer.aio.engine import AsyncEngine
 from kconsumer.aio.loop_guard import LoopGuard
@@ -229,7 +229,7 @@ async def delete(group: str, bootstrap_servers: Servers, **options: Any) -> None
         await client.delete(group)
 
 
-class GroupClient(GroupClientBase):
+class GroupClient(GroupClientBase, AsyncClosing):
     """Queries and changes groups over its own connections.
 
     Use it in one event loop, and close it or use `async with`. Several tasks may call methods at the same time. A
@@ -365,14 +365,6 @@ class GroupClient(GroupClientBase):
         """Drive an operation in the calling task. Returns its result."""
         self._guard.holder = self._guard.enter()
         return await self._engine.run_async(operation)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __del__(self) -> None:
         guard = getattr(self, "_guard", None)

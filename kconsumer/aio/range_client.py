@@ -9,11 +9,11 @@ import logging
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kconsumer._client.client_base import Timeout
 from kconsumer._client.consumer_base import Offsets, P, Partition
+from kconsumer._common.closing import AsyncClosing
 from kconsumer.aio.consumer import AsyncConsumer
 from kconsumer.aio.range_reader import RangeReader
 from kconsumer.engine.waiting import Operation
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class RangeClient(RangeClientBase):
+class RangeClient(RangeClientBase, AsyncClosing):
     """Reads ranges one after the other over the same connections and fetch sessions.
 
     The client connects at its first use. It closes its connections in `close()`, and at the end of an `async with`
@@ -202,14 +202,6 @@ class RangeClient(RangeClientBase):
         if self._reading is not None:
             await _close(self._reading)
             self._reading = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __del__(self) -> None:
         consumers = [] if self._reading is None else [self._reading]

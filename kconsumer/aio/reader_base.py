@@ -6,16 +6,16 @@ Decides that only one task at a time may use a reader.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Generator
-from types import TracebackType
 from typing import Any, Self
 
+from kconsumer._common.closing import AsyncClosing
 from kconsumer.arrow import RecordBatch
 from kconsumer.errors import StateError
 
 
-class AsyncReader(ABC):
+class AsyncReader(AsyncClosing):
     """An async iterator over Arrow batches, which `async with`, `await` or the first step opens."""
 
     reading = False  # a task is inside a step
@@ -46,11 +46,6 @@ class AsyncReader(ABC):
         finally:
             self.reading = False
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __aiter__(self) -> Self:
         return self

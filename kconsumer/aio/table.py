@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from inspect import isawaitable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from kconsumer._client.client_base import Timeout
 from kconsumer._client.table_base import TableBase
 from kconsumer._client.table_contents import K
 from kconsumer._client.table_follower import Step, TableFollower
+from kconsumer._common.closing import AsyncClosing
 from kconsumer.aio.consumer import AsyncConsumer
 from kconsumer.errors import KafkaError, StateError, WakeupError
 from kconsumer.types import V
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class AsyncTopicTable(TableBase[K, V]):
+class AsyncTopicTable(TableBase[K, V], AsyncClosing):
     """The `TopicTable` for asyncio: the same options, entries and errors. A task of the event loop follows the topic.
 
     `async with` or `await table.wait_ready()` starts it. Reads do not wait: they raise StateError until the table is
@@ -171,11 +171,6 @@ class AsyncTopicTable(TableBase[K, V]):
     async def __aenter__(self) -> Self:
         self.start()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 async def _follow(consumer: AsyncConsumer[Any, Any], follower: TableFollower[Any, Any], closing: asyncio.Event) -> None:

@@ -1,8 +1,7 @@
 """Lists, describes and deletes groups, and shows and changes their offsets. See `kconsumer.groups.client`."""
 
+from kconsumer.groups.arguments import STATES, TYPES
 from kconsumer.groups.client import (
-    STATES,
-    TYPES,
     GroupClient,
     alter_client_metrics,
     alter_configs,

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Collection, Iterable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from kconsumer._common.closing import Closing
 from kconsumer._core.lock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import guarded
 from kconsumer.groups.arguments import (
-    STATES,
     SUBSCRIPTION_SETTINGS,
-    TYPES,
     Configs,
     NewOffsets,
     Servers,
@@ -38,30 +36,6 @@ from kconsumer.types import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer.engine.base import Engine
-
-__all__ = [
-    "STATES",
-    "TYPES",
-    "GroupClient",
-    "GroupDescription",
-    "GroupListing",
-    "GroupMember",
-    "GroupOffset",
-    "alter_client_metrics",
-    "alter_configs",
-    "alter_offsets",
-    "alter_share_offsets",
-    "client_metrics",
-    "configs",
-    "delete",
-    "delete_client_metrics",
-    "delete_offsets",
-    "delete_share_offsets",
-    "describe",
-    "list",
-    "offsets",
-    "remove_members",
-]
 
 
 def list(
@@ -224,7 +198,7 @@ def delete(group: str, bootstrap_servers: Servers, **options: Any) -> None:
         client.delete(group)
 
 
-class GroupClient(GroupClientBase):
+class GroupClient(GroupClientBase, Closing):
     """Queries and changes groups over its own connections.
 
     Use it in one thread, and close it or use it in a `with` block.
@@ -358,11 +332,3 @@ class GroupClient(GroupClientBase):
             self._engine.abandon()
             return
         self._engine.close(Timer(self._clock, CLOSE_MS), None, auto_commit=False)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -13,11 +13,11 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any, Self
 
 from kconsumer._client.client_base import Timeout
 from kconsumer._client.consumer_base import Offsets, P, Partition
+from kconsumer._common.closing import Closing
 from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer._core.lock import fork_count
 from kconsumer.consumer import Consumer
@@ -44,7 +44,7 @@ IDLE_CLOSE_S = 60.0
 MAX_IDLE_CLIENTS = 8  # the maximum number of clients in the pool
 
 
-class RangeClient(RangeClientBase):
+class RangeClient(RangeClientBase, Closing):
     """Reads ranges one after the other over the same connections and fetch sessions.
 
     The client connects at its first use. It closes its connections after `idle_close_s` seconds without a call or an
@@ -283,14 +283,6 @@ class RangeClient(RangeClientBase):
             with self._lock:
                 consumers = self._take_consumers()
             _close_all(consumers)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "connected" if self.connected else "not connected"

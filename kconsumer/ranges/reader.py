@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Protocol, Self
 
+from kconsumer._common.closing import Closing
 from kconsumer.arrow import RecordBatch
 from kconsumer.consumer import Consumer
 from kconsumer.ranges.gaps import Gap
@@ -40,7 +40,7 @@ class ReaderClient(RangeSource, Protocol):
         """Close the connections."""
 
 
-class RangeReader(RangeReaderBase):
+class RangeReader(RangeReaderBase, Closing):
     """Iterates over the Arrow batches of a range.
 
     Reading ends after the last batch, in `close()`, or at the end of a `with` block.
@@ -90,14 +90,6 @@ class RangeReader(RangeReaderBase):
         else:
             self._client.close_range(self)
         self.ended = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         client = getattr(self, "_client", None)

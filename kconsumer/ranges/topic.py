@@ -10,9 +10,9 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from kconsumer._common.closing import Closing
 from kconsumer.arrow import RecordBatch, Table
 from kconsumer.errors import StateError
 from kconsumer.ranges import offset_bounds
@@ -191,7 +191,7 @@ def _run(client: RangeClient, ranges: Ranges, limits: Limits, steps: _StepQueue)
             client.close()
 
 
-class TopicReader:
+class TopicReader(Closing):
     """Iterates over the Arrow batches of a topic.
 
     Reading ends after the last batch, in `close()`, or at the end of a `with` block.
@@ -284,14 +284,6 @@ class TopicReader:
         self._steps, self._threads, self._queue.items = iter(()), [], queue.SimpleQueue()
         if isinstance(self._progress, ProgressLine):
             self._progress.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if not self._queue.stopped:
