@@ -109,9 +109,7 @@ class Exempt(NamedTuple):
     reason: str
 
 
-EXCEPTIONS: list[Exempt] = [
-    Exempt("kconsumer/formats/avro_resolution.py", "tell", "source.tell()", "the method of Python's files"),
-]
+EXCEPTIONS: list[Exempt] = []
 
 
 def load(script: str) -> ModuleType:

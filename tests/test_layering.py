@@ -122,7 +122,7 @@ ALLOWED: dict[str, set[str]] = {
     "parallel": PUBLIC | {"aio", "share"},
     "ranges": PUBLIC,
     "testing": PUBLIC,
-    "formats": FACTS,
+    "formats": FACTS | {"_core"},
     "decoded_columns": FACTS | {"arrow", "formats", "records"},
     "registry": FACTS | {"arrow", "_core", "config", "formats"},
     "spark": FACTS | {"", "arrow", "config", "_core", "formats", "ranges", "registry", "signal_safe_lock"} | EXPORTERS,

@@ -1,4 +1,4 @@
-"""Messages of the protocol: from bytes to objects and back.
+"""Messages of the protocol: from bytes to objects and back. Checks of bytes in Avro's encoding.
 
 The parts are in the folder of this name.
 """
@@ -8,3 +8,4 @@ include "codec/decoder.pyx"
 include "codec/encoder.pyx"
 include "codec/codec.pyx"
 include "codec/message_constructor.pyx"
+include "codec/avro_check.pyx"

@@ -1,8 +1,7 @@
 """Decodes values in Avro's binary encoding to the types of Spark's `from_avro`.
 
 fastavro decodes one value at a time to Python objects. Values are decoded with one schema, or each with the schema that
-it was written with, as the id before the value names it; `avro_resolution.py` converts them. Errors that fastavro does
-not detect are not detected here either. For example, a negative index of a union counts from the end.
+it was written with, as the id before the value names it; `avro_resolution.py` checks and converts them.
 """
 
 from __future__ import annotations
@@ -85,8 +84,9 @@ class AvroDecoder:
                 continue
             try:
                 rows.append(read(value, start))
-            except Exception as error:  # fastavro raises exceptions of many classes for bytes that do not match
-                bad[row] = f"is not Avro of this schema: {type(error).__name__} {error}".rstrip()
+            except Exception as error:  # conversions raise exceptions of many classes for what they cannot convert
+                kind = "" if type(error) is ValueError else f"{type(error).__name__} "
+                bad[row] = f"is not Avro of this schema: {kind}{error}".rstrip()
                 rows.append(None)
         return Decoded(to_column(rows, self._kind, bad), bad)
 

@@ -63,20 +63,19 @@ def to_decimal(scale: int) -> Callable[[bytes], Decimal]:
 def reader_of(writer: AvroSchema, reader: AvroSchema, shapes: Shapes) -> Read:
     """Returns a function that reads values of one schema as values of another.
 
-    It raises exceptions of many classes, which are those of fastavro, if the bytes are not such a value.
+    It raises ValueError, or another exception for what only conversions detect, if the bytes are not such a value.
     """
     import fastavro
 
     writer = with_aliases(writer, reader)
-    parsed = fastavro.parse_schema(plain(writer, {}))
+    check, parsed = writer.check(), fastavro.parse_schema(plain(writer, {}))
     convert = _Resolution(shapes).build(writer, reader)
 
     def read(data: bytes, start: int) -> Any:
+        check(data, start)
         source = io.BytesIO(data)
         source.seek(start)
         found = fastavro.schemaless_reader(source, parsed, None)
-        if source.tell() != len(data):
-            raise ValueError(f"{len(data) - source.tell()} bytes follow the value")
         return found if convert is None else convert(found)
 
     return read
@@ -232,11 +231,10 @@ def _equivalent(writer: AvroSchema, reader: AvroSchema, seen: set[tuple[AvroSche
         return True
     seen.add((writer, reader))
     names = [field.name for field in writer.fields] == [field.name for field in reader.fields]
-    ours, theirs = ([*of.parts, *(field.schema for field in of.fields)] for of in (writer, reader))
     return (
         names
-        and len(ours) == len(theirs)
-        and all(_equivalent(part, other, seen) for part, other in zip(ours, theirs, strict=True))
+        and len(writer.inner) == len(reader.inner)
+        and all(_equivalent(part, other, seen) for part, other in zip(writer.inner, reader.inner, strict=True))
     )
 
 

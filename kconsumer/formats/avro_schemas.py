@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kconsumer._core.codec import AvroCheck
 from kconsumer.errors import ConfigError
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+WIDTHS = {"float": 4, "double": 8}
 NAMED = {"record": "record", "error": "record", "enum": "enum", "fixed": "fixed"}
 MISSING: Any = object()  # the default of a field that has none
 
@@ -79,6 +81,11 @@ class AvroSchema:
         return self.name.rpartition(".")[2]
 
     @property
+    def inner(self) -> list[AvroSchema]:
+        """The schemas of branches, items and fields."""
+        return [*self.parts, *(part.schema for part in self.fields)]
+
+    @property
     def tagged(self) -> bool:
         """True if the plain form of items of this union names the branch."""
         return self.kind == "union" and sum(part.kind != "null" for part in self.parts) > 1
@@ -91,8 +98,15 @@ class AvroSchema:
             schema = left.pop()
             if schema not in seen:
                 seen[schema] = None
-                left.extend(reversed([*schema.parts, *(part.schema for part in schema.fields)]))
+                left.extend(reversed(schema.inner))
         yield from seen
+
+    def check(self) -> AvroCheck:
+        """Returns the check of values of this schema in the binary encoding."""
+        number = {schema: index for index, schema in enumerate(self.walk())}
+        sizes = (WIDTHS.get(schema.kind, schema.size or len(schema.symbols)) for schema in number)
+        parts = ([number[part] for part in schema.inner] for schema in number)
+        return AvroCheck([*zip((schema.kind for schema in number), sizes, parts, strict=True)])
 
 
 def parse(given: Any, referred: Sequence[str] = ()) -> AvroSchema:

@@ -68,6 +68,8 @@ class JsonValidators:
             self.get(key).validate(json.loads(data))
         except self._library.ValidationError as error:
             raise ValueError(f"does not match the schema with the id {key}: {error.message}") from None
+        except RecursionError:
+            raise ValueError("is nested too deeply") from None
 
     def _validator(self, schema: Any) -> Any:
         referencing = required("referencing", "a JSON schema")

@@ -23,6 +23,7 @@ NOT_FOUND = 404
 SERIALIZED = "serialized"  # the format of Protocol Buffers schemas in which they are descriptors
 UNKNOWN_MS = 30_000  # how long an id that the registry does not have is not requested again
 MAX_SHARED = 16
+MAX_UNKNOWN = 10_000  # ids in damaged values may be any number
 
 #: The schemas of a registry that is given by its address or options, for each process: (process, options) -> schemas.
 SHARED: dict[object, Schemas] = {}
@@ -91,6 +92,8 @@ class Schemas:
                 try:
                     self._loaded[key] = _requested(what, request, *arguments, **options)
                 except UnknownSchemaError as error:
+                    if len(self._unknown) >= MAX_UNKNOWN:
+                        self._unknown.clear()
                     self._unknown[key] = (self._clock.now() + UNKNOWN_MS, str(error))
                     raise
             return self._loaded[key]

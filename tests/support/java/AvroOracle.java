@@ -46,7 +46,7 @@ public class AvroOracle {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            String[] words = line.split("\t");
+            String[] words = line.split("\t", -1); // also empty values
             StringJoiner results = new StringJoiner("\t");
             for (int at = 2; at < words.length; at++) {
                 results.add(read(words[0], words[1], HEX.parseHex(words[at])));
@@ -63,7 +63,9 @@ public class AvroOracle {
             Object found = new GenericDatumReader<Object>(written, wanted, DATA).read(null, decoder);
             return decoder.isEnd() ? shown(found) : "!bytes are left";
         } catch (EOFException error) {
-            return "?"; // the values are whole, but Java compares their size with that of the reader's schema
+            return "?"; // damaged, or whole, but Java compares their size with that of the reader's schema
+        } catch (StackOverflowError | OutOfMemoryError error) {
+            return "!";
         } catch (Exception error) {
             // Java cannot check the default of a field whose type is the record around it.
             return "Schema fields not set yet".equals(error.getMessage()) ? "?" : "!";

@@ -1,8 +1,9 @@
 """Random pairs of Avro schemas, of which the second is an evolution of the first, with values of the first.
 
 `random_case(seed)` always returns the same case. `shown` prints a value as AvroOracle.java does. Types with a name are
-kept in a table, so that both schemas can define them where they are used first. What Java reads for the seeds RECORDED
-is in a file, which `PYTHONPATH=tests python -m support.oracles.avro_cases` writes again.
+kept in a table, so that both schemas can define them where they are used first. What Java reads for the seeds RECORDED,
+and for the damaged values of DAMAGED, is in files, which `PYTHONPATH=tests python -m support.oracles.avro_cases` writes
+again.
 """
 
 from __future__ import annotations
@@ -22,11 +23,24 @@ from typing import Any, NamedTuple
 
 from support.brokers.kafka_jars import Artifact, program, resolve
 
-__all__ = ["RECORDED", "Case", "java_reads", "random_case", "recorded", "shown"]
+__all__ = [
+    "DAMAGED",
+    "DAMAGED_VALUES_OF_JAVA",
+    "RECORDED",
+    "Case",
+    "damaged_case",
+    "is_other",
+    "java_reads",
+    "random_case",
+    "recorded",
+    "shown",
+]
 
 SOURCE = Path(__file__).parents[1] / "java" / "AvroOracle.java"
 RECORDED = range(3000)
+DAMAGED = range(1500)
 VALUES_OF_JAVA = Path(__file__).with_name("avro_values_of_java.xz")
+DAMAGED_VALUES_OF_JAVA = Path(__file__).with_name("avro_damaged_values_of_java.xz")
 AVRO = Artifact("org.apache.avro", "avro", "1.12.2")
 PRIMITIVES = ("boolean", "int", "long", "float", "double", "string", "bytes")
 LOGICAL: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -74,6 +88,21 @@ def random_case(seed: int, values: int = 2) -> Case:
     reader = made.evolved(writer, 0)
     made.add_defaults()
     return Case(texts[0], json.dumps(_rendered(reader, made.types, {})), data)
+
+
+def damaged_case(seed: int, values: int = 6) -> Case:
+    """Returns the case of a seed with other values: each is one of the case with a fault."""
+    case, rng = random_case(seed), random.Random(f"damage {seed}")
+    return case._replace(values=[_damaged(rng, rng.choice(case.values)) for _ in range(values)])
+
+
+def _damaged(rng: random.Random, data: bytes) -> bytes:
+    """Returns bytes of which some are removed, added or replaced, at any place, also by numbers that are not valid."""
+    at = rng.randrange(len(data) + 1)
+    number = rng.choice([-1, -2, 1 << 31, -1 << 31, 1 << 40, (1 << 63) - 1, -1 << 63, rng.randrange(-9, 99)])
+    added = rng.choice([b"", bytes([data[at - 1] ^ 1 << rng.randrange(8)]) if data else b"", rng.randbytes(2),
+                        b"\x80" * rng.randint(1, 12), _varint(number), _varint(number) + b"\0"])  # fmt: skip
+    return data[:at] + added + data[at + rng.choice([0, 1, 1, 2, len(data)]) :]
 
 
 def _rendered(node: Any, types: dict[str, Any], defined: dict[str, str]) -> Any:
@@ -403,6 +432,14 @@ def _shown_logical(given: Any) -> str:
     return f"U{given}" if isinstance(given, uuid.UUID) else str(given)
 
 
+def is_other(found: Any, of_java: str) -> bool:
+    """Returns True if what a damaged value is here is neither what it is for Java, nor an exception.
+
+    Some that Java reads are refused here: it ignores bits, and does not check the fields that it skips.
+    """
+    return not isinstance(found, Exception) and shown(found) != of_java
+
+
 def java_reads(cases: Iterable[Case]) -> list[list[str]]:
     """Returns what Avro's GenericDatumReader reads for the values of each case. Errors begin with `!`."""
     lines = ["\t".join([case.writer, case.reader, *(data.hex() for data in case.values)]) for case in cases]
@@ -419,11 +456,14 @@ def java_reads(cases: Iterable[Case]) -> list[list[str]]:
     return [line.split("\t") for line in done.stdout.rstrip("\n").split("\n")]
 
 
-def recorded() -> list[list[str]]:
-    """Returns what Java reads for the cases of RECORDED."""
-    return [line.split("\t") for line in lzma.decompress(VALUES_OF_JAVA.read_bytes()).decode().split("\n")]
+def recorded(file: Path = VALUES_OF_JAVA) -> list[list[str]]:
+    """Returns what Java reads for the cases of RECORDED, or for those of another file."""
+    return [line.split("\t") for line in lzma.decompress(file.read_bytes()).decode().split("\n")]
 
 
 if __name__ == "__main__":
-    found = java_reads(map(random_case, RECORDED))
-    VALUES_OF_JAVA.write_bytes(lzma.compress("\n".join(map("\t".join, found)).encode(), preset=9))
+    for path, cases in (
+        (VALUES_OF_JAVA, map(random_case, RECORDED)),
+        (DAMAGED_VALUES_OF_JAVA, map(damaged_case, DAMAGED)),
+    ):
+        path.write_bytes(lzma.compress("\n".join(map("\t".join, java_reads(cases))).encode(), preset=9))

@@ -15,7 +15,17 @@ from kconsumer.errors import ConfigError
 from kconsumer.formats.avro_columns import AvroDecoder
 from kconsumer.formats.avro_schemas import parse
 from kconsumer.registry import AvroDeserializer
-from support.oracles.avro_cases import RECORDED, Case, random_case, recorded, shown
+from support.oracles.avro_cases import (
+    DAMAGED,
+    DAMAGED_VALUES_OF_JAVA,
+    RECORDED,
+    Case,
+    damaged_case,
+    is_other,
+    random_case,
+    recorded,
+    shown,
+)
 
 CONTEXT = SerializationContext("orders", "value", [])
 FRAME = b"\0\0\0\0\1"
@@ -55,6 +65,56 @@ def test_objects_are_those_of_java() -> None:
         found = map(printed, objects(random_case(seed)))
         wrong += [(seed, got, want) for got, want in zip(found, results, strict=True) if want not in (got, "?")]
     assert [] == wrong[:3]
+
+
+def test_damaged_values_are_never_other_values() -> None:
+    """A value with damaged bytes is refused, or is what Java reads."""
+    wrong, refused, here_only = [], 0, 0
+    for seed, results, whole in zip(DAMAGED, recorded(DAMAGED_VALUES_OF_JAVA), recorded(), strict=False):
+        if "?" in whole:  # Java refuses whole values
+            continue
+        for got, want in zip(objects(damaged_case(seed)), results, strict=True):
+            refused += isinstance(got, Exception)
+            here_only += isinstance(got, Exception) and want[0] not in "!?"
+            wrong += [(seed, got, want)] * is_other(got, want)
+    assert [] == wrong[:3]
+    assert 20 * here_only < refused < 8000
+
+
+LIST = '{"type": "record", "name": "r", "fields": [{"name": "next", "type": ["null", "r"]}]}'
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "words"),
+    [
+        ('"bytes"', b"\1abc", "a length is negative"),
+        ('"string"', b"\x81" + b"\x80" * 8 + b"\1abc", "a length is negative"),
+        ('"bytes"', b"\x08abc", "end before the value"),
+        ('["null", "int"]', b"\1", "no such symbol or branch"),
+        ('["null", "int"]', b"\4", "no such symbol or branch"),
+        ('"boolean"', b"\2", "neither 0 nor 1"),
+        ('"int"', b"\x80\x80\x80\x80\x20", "more than 32 bits"),
+        ('"long"', b"\x80" * 10 + b"\1", "more than ten bytes"),
+        ('"long"', b"\x80" * 9 + b"\2", "more than 64 bits"),
+        ('{"type": "array", "items": "null"}', b"\x80\x80\x80\x80\x80\x20\0", "too many items without bytes"),
+        ('{"type": "array", "items": "int"}', b"\1\4\2\0", "not the size"),
+        ('{"type": "array", "items": "int"}', b"\1\1\2\0", "longer than the value"),
+        ('{"type": "map", "values": "int"}', b"\xfe\xff\xff\xff\x1f\2a\2", "end before the value"),
+        (LIST, b"\2" * 1_000_000 + b"\0", "nested too deeply"),
+        ('"null"', b"\0", "1 bytes follow the value"),
+    ],
+)
+def test_bytes_that_are_no_value(schema: str, data: bytes, words: str) -> None:
+    """Bytes that are no value of the schema are refused with the reason, in a moment."""
+    (found,) = objects(Case(schema, schema, [data]))
+    assert isinstance(found, ValueError)
+    assert words in str(found)
+
+
+def test_blocks_with_their_size() -> None:
+    """An array may have several blocks, each with its size or without."""
+    kind = '{"type": "array", "items": "int"}'
+    assert [[1, 2, 3], []] == objects(Case(kind, kind, [b"\3\4\2\4\2\6\0", b"\0"]))
 
 
 def cell(column: pa.Array, row: int) -> str:

@@ -246,7 +246,7 @@ def test_secrets_of_a_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
             "the id 0 .*Apicurio's serializers write ids of 8 bytes",
         ),
         (b"\1" + bytes(16) + b"\2", UnknownSchemaError, "the id 00000000-0000-0000-0000-000000000000"),
-        (b"\0\0\0\0\1", EOFError, "^$"),
+        (b"\0\0\0\0\1", ValueError, "the bytes end before the value"),
         (b"\0\0\0\0\1\2\2", ValueError, "1 bytes follow the value"),
     ],
 )

@@ -164,7 +164,7 @@ def test_garbage() -> None:
     assert all(rows[row] is None for row in [*bad, 4])
     assert rows[0] == rows[9] == {"id": 1, "name": "x", "price": Decimal("1.00")}
     assert "1 bytes follow the value" in bad[3]
-    assert "does not fit struct" in bad[7]
+    assert "more than 32 bits" in bad[7]
     assert "does not fit decimal(5,2)" in bad[8]
 
 
