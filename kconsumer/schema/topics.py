@@ -1,7 +1,7 @@
 """The APIs by which an administrator creates, changes and deletes topics. `kconsumer.testing` serves them.
 
-They are CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords, DescribeConfigs, IncrementalAlterConfigs,
-DescribeCluster and DescribeTopicPartitions.
+They are CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords, DescribeConfigs, AlterConfigs,
+IncrementalAlterConfigs, DescribeCluster and DescribeTopicPartitions.
 """
 
 from __future__ import annotations
@@ -245,6 +245,28 @@ class IncrementalAlterConfigsResponse(Message):
 INCREMENTAL_ALTER_CONFIGS = Api(
     IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, key=44, versions="0-1", flexible=1, throttle=0
 )
+
+# --- AlterConfigs -------------------------------------------------------------------------------------------
+# The settings of a request replace all that the resource has itself.
+
+
+class ReplacedConfigsResource(Message):
+    resource_type: int = F(INT8)
+    resource_name: str = F(STRING)
+    configs: list[CreatableTopicConfig] = F(array(CreatableTopicConfig))
+
+
+class AlterConfigsRequest(Message):
+    resources: list[ReplacedConfigsResource] = F(array(ReplacedConfigsResource))
+    validate_only: bool = F(BOOL)
+
+
+class AlterConfigsResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    responses: list[AlterConfigsResourceResponse] = F(array(AlterConfigsResourceResponse))
+
+
+ALTER_CONFIGS = Api(AlterConfigsRequest, AlterConfigsResponse, key=33, versions="0-2", flexible=2, throttle=1)
 
 # --- DescribeCluster ----------------------------------------------------------------------------------------
 # v1 adds the endpoint type: 1 for brokers, 2 for controllers (KIP-919). v2 adds fenced brokers (KIP-1073).

@@ -9,6 +9,8 @@ from datetime import date
 
 import pytest
 
+from support.brokers.kafka import Kafka
+from support.scenarios import clients
 from support.scenarios.real_broker import of_release, recorded, run_all
 from support.scenarios.scenario import RELEASES
 
@@ -32,3 +34,10 @@ def test_recorded_responses_are_those_of_a_broker(release: str, part: slice) -> 
     if differing:
         found |= run_all(release, differing, workers=1)
     assert {s.name: expected[s.name] for s in differing} == {s.name: found[s.name] for s in differing}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", clients.SCENARIOS)
+def test_other_clients_see_what_they_saw(kafka: Kafka, name: str) -> None:
+    """On a real broker, other clients see what is recorded, and what they must see on a FakeCluster."""
+    assert clients.recorded()[name] == clients.seen(name, kafka.bootstrap_servers)

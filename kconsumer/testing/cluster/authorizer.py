@@ -5,8 +5,8 @@ request, such as topics or groups. Refused rows are removed from the request bef
 the response with an error code.
 
 The rows of Fetch are checked in `fetch.py`, because the partitions of a fetch session are not in the request. Those of
-DescribeConfigs and IncrementalAlterConfigs are checked in `configs.py`, because they are resources of several types,
-and those of AddPartitionsToTxn in `transaction_requests.py`, because one refused partition affects the others.
+requests for settings are checked in `configs.py`, because they are resources of several types, and those of
+AddPartitionsToTxn in `transaction_requests.py`, because one refused partition affects the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""DescribeConfigs and IncrementalAlterConfigs for topics, brokers, groups and client metrics, and ListConfigResources.
+"""The settings of topics, brokers, groups and client metrics, in four APIs.
+
+They are DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources.
 
 Settings of brokers do not change.
 """
@@ -16,16 +18,19 @@ from kconsumer.schema.telemetry import (
     ListConfigResourcesResponse,
 )
 from kconsumer.schema.topics import (
+    ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
     AlterableConfig,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
+    AlterConfigsResponse,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
     IncrementalAlterConfigsResponse,
+    ReplacedConfigsResource,
 )
 from kconsumer.testing.cluster import acls
 from kconsumer.testing.cluster.authorizer import ERRORS
@@ -172,6 +177,24 @@ class Configs:
         rows = [self._alter_resource(request, row) for row in request.message.resources]
         return IncrementalAlterConfigsResponse(responses=rows)
 
+    @handles(ALTER_CONFIGS)
+    def _replace(self, request: Request, _: float) -> AlterConfigsResponse:
+        rows = [self._alter_resource(request, self._replacement(row)) for row in request.message.resources]
+        return AlterConfigsResponse(responses=rows)
+
+    def _replacement(self, row: ReplacedConfigsResource) -> AlterConfigsResource:
+        """Returns the changes after which a resource has no other settings of its own than the given ones."""
+        given = {config.name for config in row.configs}
+        topic, groups = self._cluster.topics.get(row.resource_name), self._cluster.groups.configs
+        own = {
+            TOPIC: topic.explicit_configs if topic else (),
+            GROUP: [name for name in GROUP_CONFIGS if groups.is_explicit(row.resource_name, name)],
+            CLIENT_METRICS: [config.name for config in self._subscription_rows(row.resource_name)],
+        }.get(row.resource_type, ())
+        changes = [AlterableConfig(name=name, config_operation=DELETE) for name in own if name not in given]
+        changes += [AlterableConfig(name=each.name, config_operation=SET, value=each.value) for each in row.configs]
+        return AlterConfigsResource(resource_type=row.resource_type, resource_name=row.resource_name, configs=changes)
+
     def _alter_resource(self, request: Request, row: AlterConfigsResource) -> AlterConfigsResourceResponse:
         """Change the settings of one topic or group. Returns the response row.
 
@@ -198,13 +221,16 @@ class Configs:
                 Errors.INVALID_REQUEST,
                 "Only topics and groups change.",
             )
-        elif topic is None:
-            response.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
-            response.error_message = f"The topic '{row.resource_name}' does not exist."
         else:
-            response.error_code, message = _change_error(topic, row.configs, request.broker.release)
+            # Brokers check the changes of a topic that does not exist only by the old request.
+            checked = Topic(row.resource_name, b"", {}) if topic is None else topic
+            given = [] if topic is None and request.api is INCREMENTAL_ALTER_CONFIGS else row.configs
+            response.error_code, message = _change_error(checked, given, request.broker.release)
             response.error_message = message or None
-            if not response.error_code and not validate_only:
+            if not response.error_code and topic is None:
+                response.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
+                response.error_message = f"The topic '{row.resource_name}' does not exist."
+            elif topic is not None and not response.error_code and not validate_only:
                 for config in row.configs:
                     topic.set_config(config.name, _changed(topic, config))
         return response

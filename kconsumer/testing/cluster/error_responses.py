@@ -37,6 +37,7 @@ REQUEST_FIELDS = {
     ("Fetch", "responses"): "topics",
     ("FindCoordinator", "coordinators"): "coordinator_keys",
     ("IncrementalAlterConfigs", "responses"): "resources",
+    ("AlterConfigs", "responses"): "resources",
     ("OffsetFetch", "partitions"): "partition_indexes",
     ("Produce", "responses"): "topic_data",
     ("Produce", "partition_responses"): "partition_data",

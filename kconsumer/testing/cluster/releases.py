@@ -16,6 +16,7 @@ from kconsumer.schema.group_deletion import OFFSET_DELETE
 from kconsumer.schema.produce import PRODUCE
 from kconsumer.schema.telemetry import LIST_CONFIG_RESOURCES
 from kconsumer.schema.topics import (
+    ALTER_CONFIGS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_RECORDS,
@@ -48,6 +49,7 @@ OTHER_APIS = (
     DESCRIBE_CONFIGS,
     CREATE_PARTITIONS,
     INCREMENTAL_ALTER_CONFIGS,
+    ALTER_CONFIGS,
     OFFSET_DELETE,
     DESCRIBE_CLUSTER,
     DESCRIBE_TOPIC_PARTITIONS,
@@ -118,6 +120,7 @@ HISTORY: dict[str, str] = {
     "CreatePartitions": "2.1:0-1 2.5:0-2 2.7:0-3",
     "DeleteGroups": "2.1:0-1 2.4:0-2 4.4:0-3",
     "IncrementalAlterConfigs": "2.3:0 2.4:0-1",
+    "AlterConfigs": "2.1:0-1 2.8:0-2",
     "OffsetDelete": "2.4:0",
     "DescribeCluster": "2.8:0 3.7:0-1 4.0:0-2",
     "DescribeTopicPartitions": "3.7:0",
@@ -158,7 +161,6 @@ NOT_MODELLED: dict[str, dict[int, str]] = {
         45: "AlterPartitionReassignments",
         46: "ListPartitionReassignments",
     },
-    "settings by the old request": {33: "AlterConfigs"},
     "groups of Kafka Streams": {
         88: "StreamsGroupHeartbeat",
         89: "StreamsGroupDescribe",

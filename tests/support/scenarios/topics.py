@@ -1,4 +1,4 @@
-"""Scenarios of CreateTopics, DeleteTopics, CreatePartitions, DescribeConfigs and IncrementalAlterConfigs."""
+"""Scenarios of topics and their settings: created, deleted, enlarged, described and changed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from kconsumer.schema import METADATA
 from kconsumer.schema.metadata import MetadataRequestTopic
 from kconsumer.schema.topics import (
+    ALTER_CONFIGS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
@@ -22,6 +23,7 @@ from kconsumer.schema.topics import (
     CreatePartitionsTopic,
     DeleteTopicState,
     DescribeConfigsResource,
+    ReplacedConfigsResource,
 )
 from support.scenarios.metadata import UNKNOWN_ID
 from support.scenarios.scenario import Run, scenarios
@@ -367,3 +369,28 @@ def altering_nothing(run: Run, version: int, case: str) -> None:
     run.sleep(300)
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=[change[0]])
     run.call(DESCRIBE_CONFIGS, 1, resources=[resource])
+
+
+REPLACEMENTS: dict[str, list[tuple[str, str | None]]] = {
+    "nothing": [],
+    "another": [("retention.ms", "1000")],
+    "the-same": [("max.message.bytes", "777"), ("cleanup.policy", "compact")],
+    "twice": [("max.message.bytes", "777"), ("max.message.bytes", "888")],
+    "wrong-value": [("max.message.bytes", "many")],
+    "null": [("max.message.bytes", None)],
+    "unknown": [("no.such.config", "1")],
+}
+
+
+@scenarios(ALTER_CONFIGS, cases=REPLACEMENTS)
+def replacing(run: Run, version: int, given: list[tuple[str, str | None]]) -> None:
+    """All settings of a topic are replaced, first only to see whether they can be; and those of no topic."""
+    topics = [run.topic(max_message_bytes="12345"), run.name("none")]
+    configs = [CreatableTopicConfig(name=name, value=value) for name, value in given]
+    rows = [ReplacedConfigsResource(resource_type=TOPIC, resource_name=topic, configs=configs) for topic in topics]
+    keys = ["max.message.bytes", "cleanup.policy", "retention.ms"]
+    resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topics[0], configuration_keys=keys)
+    for validate_only in (True, False):
+        run.call(ALTER_CONFIGS, version, resources=rows, validate_only=validate_only)
+        run.sleep(300)
+        run.call(DESCRIBE_CONFIGS, 1, resources=[resource])
