@@ -101,8 +101,10 @@ def test_archive_on_executors(kafka: Kafka, topic: str, tmp_path: Path) -> None:
 @pytest.mark.timeout(400)
 def test_standalone_cluster(kafka: Kafka, topic: str, tmp_path: Path) -> None:
     """The same holds for a batch and a stream on a master with two workers, each of which unpacks the archive."""
-    with standalone(tmp_path, 2) as master:
-        found = submit(master, kafka, topic, tmp_path, str(tmp_path / "stream"), **{"spark.executor.memory": "512m"})
+    with standalone(tmp_path, 2) as cluster:
+        found = submit(
+            cluster.url, kafka, topic, tmp_path, str(tmp_path / "stream"), **{"spark.executor.memory": "512m"}
+        )
     check(found, tmp_path)
     assert [2000, 2000, 2] == found["streamed"]
     homes = [Path(place).relative_to(tmp_path).parts[0] for place in found["places"]]

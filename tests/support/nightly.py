@@ -45,6 +45,7 @@ NIGHTLY: dict[str, str] = {
     "spark/test_spark_cluster.py": "the source on executors in processes of their own: test_spark_source",
     "spark/test_spark_connect.py": "what a plan contains: test_spark_source",
     "spark/test_spark_docs.py": "options of blocks: unit/public/test_docs_blocks",
+    "spark/test_spark_executors.py": "a task that runs again: test_spark_bad_values, unit/spark/test_spark_executor",
     "spark/test_spark_extremes.py": "gaps and empty partitions: integration/test_spark_tasks",
     "spark/test_spark_parity_failures.py": "the words of failures: unit/spark/test_spark_options and "
     "test_spark_batch_plan",

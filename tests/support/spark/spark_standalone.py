@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from support.brokers import processes
 from support.brokers.kafka import free_ports
@@ -17,6 +18,18 @@ from support.spark.spark_jars import pyspark_folder
 HOST = "127.0.0.1"
 DEPLOY = "org.apache.spark.deploy"
 NO_WEB = ("--webui-port", "0")
+
+
+class Standalone(NamedTuple):
+    """A running cluster: the master's URL, and the processes of the master and the workers."""
+
+    url: str
+    started: list[subprocess.Popen[bytes]]
+
+    def executors(self) -> list[int]:
+        """Returns the ids of the processes of executors, which the workers start."""
+        pids = [pid for process in self.started for pid in processes.of_session(process.pid)]
+        return [pid for pid in pids if "CoarseGrainedExecutorBackend" in processes.command(pid)]
 
 
 def start(folder: Path, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -41,8 +54,8 @@ def listens(port: int) -> bool:
 
 
 @contextmanager
-def standalone(folder: Path, workers: int) -> Iterator[str]:
-    """Run a master and workers of one core each, with folders FOLDER/worker-N. Yields the master's URL."""
+def standalone(folder: Path, workers: int) -> Iterator[Standalone]:
+    """Run a master and workers of one core each, with folders FOLDER/worker-N."""
     (port,) = free_ports(1)
     url = f"spark://{HOST}:{port}"
     started = [start(folder, "master", "master.Master", "--host", HOST, "--port", str(port), *NO_WEB)]
@@ -51,7 +64,7 @@ def standalone(folder: Path, workers: int) -> Iterator[str]:
         for number in range(workers):
             size = ("--cores", "1", "--memory", "600m", "--work-dir", str(folder / f"worker-{number}"))
             started.append(start(folder, f"worker-{number}", "worker.Worker", "--host", HOST, *size, *NO_WEB, url))
-        yield url
+        yield Standalone(url, started)
     finally:
         for process in started:
             processes.kill(processes.of_session(process.pid))
