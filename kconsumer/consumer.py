@@ -120,7 +120,12 @@ class Consumer(ConsumerBase[K, V], BlockingClient):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def poll(
-        self, timeout: Timeout = 1.0, max_records: int | None = None, *, timeout_ms: None = None
+        self,
+        timeout: Timeout = 1.0,
+        max_records: int | None = None,
+        *,
+        timeout_ms: None = None,
+        num_messages: None = None,
     ) -> ConsumerRecords[K, V]:
         """Returns records of the assigned partitions, at most `max_records` (default `max_poll_records`).
 
@@ -130,10 +135,10 @@ class Consumer(ConsumerBase[K, V], BlockingClient):
 
         Raises StateError without a subscription or assignment, WakeupError, NoOffsetForPartitionError,
         OffsetOutOfRangeError, CorruptRecordError, RecordDeserializationError, and group or authorization errors.
-        `timeout_ms` is an option of kafka-python and raises TypeError.
+        `timeout_ms` and `num_messages` of other clients raise TypeError.
         """
-        plain = max_records is None and timeout_ms is None
-        limit = self._config.max_poll_records if plain else self._max_records(max_records, timeout_ms)
+        plain = max_records is None and timeout_ms is None and num_messages is None
+        limit = self._config.max_poll_records if plain else self._max_records(max_records, timeout_ms, num_messages)
         guard = self._guard
         outer = guard.enter()  # not @guarded: Ctrl-C between its call and its return would lose records (Python 3.11)
         try:

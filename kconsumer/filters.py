@@ -7,7 +7,7 @@ positions and commits pass them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from kconsumer._core.decode import ConsumerRecord, RecordTest
 
@@ -22,7 +22,18 @@ else:
     RawRecord = ConsumerRecord
 
 
-class HeaderFilter(RecordTest):
+class _Filter(RecordTest):
+    """The base of the filters that run in compiled code."""
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ != __name__:
+            raise TypeError(
+                "a subclass of a filter would not be called; pass a callable (record) -> bool as record_filter"
+            )
+
+
+@final
+class HeaderFilter(_Filter):
     """Selects the records whose last header `name` has this value. None selects headers without a value."""
 
     def __init__(self, name: str, value: bytes | str | None) -> None:
@@ -46,7 +57,8 @@ class HeaderFilter(RecordTest):
         return f"HeaderFilter({self.name.decode()!r}, {self.value!r})"
 
 
-class KeyFilter(RecordTest):
+@final
+class KeyFilter(_Filter):
     """Selects the records whose key begins with these bytes. Drops records without a key."""
 
     def __init__(self, prefix: bytes | str) -> None:

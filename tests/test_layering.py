@@ -112,7 +112,7 @@ ALLOWED: dict[str, set[str]] = {
     "consumer_base": PUBLIC - {"consumer", "blocking_client"},
     "blocking_client": TOOLS | {"client_base", "deferred_signals"},
     "table": PUBLIC,
-    "table_base": TOOLS | {"arrow", "client_base", "offset_arguments", "table_contents", "table_follower"},
+    "table_base": TOOLS | {"arrow", "client_base", "status", "offset_arguments", "table_contents", "table_follower"},
     "table_contents": FACTS | {"_core"},
     "table_follower": FACTS | {"_core", "table_contents"},
     "client_base": TOOLS | {"engine", "health", "state", "status", "foreign_methods"},

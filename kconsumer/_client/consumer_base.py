@@ -25,7 +25,7 @@ from kconsumer._client.offset_arguments import (
 from kconsumer._client.offset_arguments import timestamp as time_to_look_up
 from kconsumer._client.offset_arguments import timestamps as times_to_look_up
 from kconsumer._client.offset_arguments import topic_partition as _partition
-from kconsumer._common.foreign_methods import CONSUMER, without
+from kconsumer._common.foreign_methods import CONSUMER, takes_mapping, without
 from kconsumer._core.decode import ConsumerRecord, deserialization_error
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import guarded
@@ -82,6 +82,7 @@ class ConsumerBase(ClientBase, Generic[K, V]):
     _engine: Engine
 
     @classmethod
+    @takes_mapping
     def from_config(cls, mapping: Mapping[str, Any], *topics: str) -> Self:
         """Create a consumer from a mapping of options.
 
@@ -496,8 +497,10 @@ class ConsumerBase(ClientBase, Generic[K, V]):
             return self._engine.consumed_before(self._iteration.unseen()) if self._iteration.active else None
         return offsets_to_commit(offsets)
 
-    def _max_records(self, max_records: int | None, timeout_ms: float | None) -> int:
-        """Returns the checked argument `max_records` of a poll. Raises TypeError if `timeout_ms` is given."""
+    def _max_records(self, max_records: int | None, timeout_ms: float | None, num_messages: object) -> int:
+        """Returns the checked argument `max_records` of a poll. Raises TypeError if one of the others is given."""
+        if num_messages is not None:
+            raise TypeError(f"poll() takes max_records={num_messages!r}, not num_messages=")
         if timeout_ms is not None:
             instead = f"{timeout_ms / 1000:g}" if isinstance(timeout_ms, int | float) else "…"
             raise TypeError(f"poll() takes seconds: write poll(timeout={instead}), not timeout_ms=")

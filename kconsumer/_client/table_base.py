@@ -9,7 +9,7 @@ import logging
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kconsumer._client.offset_arguments import at_least_one, checked_text
@@ -20,6 +20,7 @@ from kconsumer.errors import ConfigError, ForkedConsumerError, StateError, Timeo
 from kconsumer.types import V
 
 if TYPE_CHECKING:
+    from kconsumer._internal.status import Health
     from kconsumer.arrow import KeyValueTable
     from kconsumer.config.signature import ConsumerKeywords
 
@@ -177,6 +178,29 @@ class TableBase(Mapping[K, V]):
             contents.skipped,
             follower.failure or follower.problem,
         )
+
+    def health(self, max_lag: int | None = None, max_lag_seconds: float | None = None) -> Health:
+        """Returns whether the table is up to date, and the reasons if it is not. Any thread may call this.
+
+        The table must be ready, and its consumer healthy: see `Consumer.health`. After an error that has ended the
+        table, it is not live.
+        """
+        from kconsumer._internal.status import Health  # imported when used
+
+        found: Health = self._consumer.health(max_lag, max_lag_seconds)
+        state = self._state()
+        if state == "failed":
+            error = self._follower.failure
+            return Health(False, (f"the table has ended with {type(error).__name__}: {error}",), live=False)
+        if state == "not started":
+            return Health(False, ("the table has not begun",), live=True)
+        if state == "catching up":
+            return replace(found, ok=False, reasons=(f"not ready: {self.status()}", *found.reasons))
+        return found
+
+    def _on_closed(self, notify: Callable[[], object]) -> None:
+        """Call `notify` when the consumer is closed."""
+        self._consumer._on_closed(notify)
 
     def _state(self) -> str:
         if self._closed:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeAlias
 from kconsumer._client.table_contents import Change, K, TableContents
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.lock import Clock, Timer
-from kconsumer.errors import InvalidOffsetError, KafkaError, error_for
+from kconsumer.errors import InvalidOffsetError, KafkaError, RecordDeserializationError, error_for
 from kconsumer.types import TopicPartition, V
 
 # A call to make with the consumer, whose result (awaited, if it is awaitable) is sent back, or a pause in seconds.
@@ -78,7 +78,7 @@ class TableFollower(Generic[K, V]):
 
     def fail(self, error: BaseException) -> None:
         """End the table with an error, which all later reads raise."""
-        log.error("the table of topic %s ended with an error: %s", self._topic, error)
+        log.error("the table of topic %s ended with %s: %s", self._topic, type(error).__name__, error)
         self.failure, self.trace = error, error.__traceback__
         self._settled()
 
@@ -99,6 +99,7 @@ class TableFollower(Generic[K, V]):
                 yield from self._read_again(error.partitions)
             except KafkaError as error:
                 if not error.retriable:
+                    _remove_seek_advice(error)
                     raise
                 self.problem = error
                 yield PAUSE_S
@@ -217,6 +218,15 @@ class TableFollower(Generic[K, V]):
                 yield methodcaller("seek_to_beginning", tp)
             else:
                 yield methodcaller("seek", tp, position)
+
+
+def _remove_seek_advice(error: KafkaError) -> None:
+    """Give the error of a record advice for tables, whose users cannot seek."""
+    text, advice, _ = str(error).partition("; seek to offset")
+    if advice:
+        drops = type(error) is RecordDeserializationError
+        hint = ", but record_filter drops records before deserializers run" if drops else ""
+        error.args = (f"{text}; a table cannot skip it{hint}", *error.args[1:])
 
 
 def _call_back(callback: Callable[[Any, Any], Any], key: object, value: object, _consumer: object) -> object:

@@ -148,6 +148,21 @@ def checked(method: F) -> F:
     return cast("F", call_async if inspect.iscoroutinefunction(method) else call)
 
 
+def takes_mapping(method: F) -> F:
+    """Decorate a method that takes options as a mapping: it raises TypeError for options by name."""
+
+    @functools.wraps(method)
+    def call(cls: type, *arguments: Any, **options: Any) -> Any:
+        for name in options.keys() - {"mapping"}:
+            raise TypeError(
+                f"{cls.__name__}.{method.__name__}() takes the options in its mapping, not by name: "
+                f"{method.__name__}({{**options, {name!r}: …}})"
+            )
+        return method(cls, *arguments, **options)
+
+    return cast("F", call)
+
+
 class ForeignName:
     """An attribute that a class does not have, and another client does. Reading it raises an AttributeError.
 

@@ -131,7 +131,12 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
     # --- reading ---------------------------------------------------------------------------------------------------
 
     async def poll(
-        self, timeout: Timeout = 1.0, max_records: int | None = None, *, timeout_ms: None = None
+        self,
+        timeout: Timeout = 1.0,
+        max_records: int | None = None,
+        *,
+        timeout_ms: None = None,
+        num_messages: None = None,
     ) -> ConsumerRecords[K, V]:
         """Returns records of the assigned partitions, at most `max_records` (default `max_poll_records`).
 
@@ -141,9 +146,9 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
 
         Raises StateError without a subscription or assignment, WakeupError, NoOffsetForPartitionError,
         OffsetOutOfRangeError, CorruptRecordError, RecordDeserializationError, and group or authorization errors.
-        `timeout_ms` is an option of kafka-python and raises TypeError.
+        `timeout_ms` and `num_messages` of other clients raise TypeError.
         """
-        records = await self._poll(timeout, self._max_records(max_records, timeout_ms), None)
+        records = await self._poll(timeout, self._max_records(max_records, timeout_ms, num_messages), None)
         engine = self._engine
         engine.delivery.open = False  # as in Consumer.poll
         engine.lock.version += 1

@@ -42,13 +42,12 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Show the open transactions in topics, the oldest first. A read_committed reader reads no record "
         "behind the start of such a transaction.",
     )
-    transactions.add_argument("scopes", nargs="+", type=scope, metavar="TOPIC[:NUMBERS]",
-                              help="a topic, or partitions of it such as orders:0,2-4")  # fmt: skip
     transactions.set_defaults(run=run_transactions)
     offsets = actions.add_parser("offsets", parents=[common], help="show the offsets of topics at a time",
                                  description="Show the offset of each partition at a time.")  # fmt: skip
-    offsets.add_argument("scopes", nargs="+", type=scope, metavar="TOPIC[:NUMBERS]",
-                         help="a topic, or partitions of it such as orders:0,2-4")  # fmt: skip
+    for action in (transactions, offsets):
+        action.add_argument("scopes", nargs="+", type=scope, metavar="TOPIC[:NUMBERS]",
+                            help="a topic, or partitions of it such as orders:0,2-4")  # fmt: skip
     offsets.add_argument("--at", type=_time, default="latest", metavar="TIME",
                          help=f"one of {', '.join(TIMES)}, a time ago such as -1h, or a time such as "
                          "@2024-05-01T12:00; default: latest")  # fmt: skip

@@ -1,9 +1,9 @@
 """`kconsumer consume`: prints the records of topics as they arrive.
 
 Without `-g` every partition of the topics, or those of `-p`, are assigned and no group is involved. With `-g` the
-command is an ordinary member of the group. It commits only records that were written, or that `--key` and `--grep`
-leave out. The first SIGINT or SIGTERM calls `wakeup()`, which ends the command between two batches; the second one ends
-it at once. SIGUSR1 prints to stderr what each partition waits for.
+command is an ordinary member of the group. It commits only records that were written, or that `--key`, `--grep`,
+`--key-prefix` and `--header` leave out. The first SIGINT or SIGTERM calls `wakeup()`, which ends the command between
+two batches; the second one ends it at once. SIGUSR1 prints to stderr what each partition waits for.
 With `-o` records are written to a file as columns, decoded if there are deserializers, and the positions are committed
 once, when the file is complete. `--skip-undecodable` leaves out and counts records that do not decode.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from kconsumer import Consumer, errors
+from kconsumer import Consumer, HeaderFilter, KeyFilter, errors
 from kconsumer._core.lock import Clock
 from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, CommandError, UsageError, add_connection, with_settings
 from kconsumer.cli.decoding import (
@@ -79,6 +79,17 @@ def _format(text: str) -> str:
     return text
 
 
+def _header(text: str) -> HeaderFilter:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return HeaderFilter(name, os.fsencode(value))
+
+
+def _key_prefix(text: str) -> KeyFilter:
+    return KeyFilter(os.fsencode(text))
+
+
 def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
@@ -122,7 +133,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     add("-p", "--partition", dest="partitions", action="extend", type=parse_partitions, metavar="PARTITION",
         help="read only this partition, or several such as 0,3-5; may be repeated")  # fmt: skip
     add("-g", "--group", metavar="GROUP", help="read as a member of this group, and commit what was printed, or "
-        "left out by --key and --grep")  # fmt: skip
+        "left out by --key, --grep and the like")  # fmt: skip
     add("--from", dest="start", type=parse_position, metavar="POSITION",
         help="where to begin; default: latest, or earliest with --to and --exit-at-end; with -g only earliest or "
         "latest, for partitions without a committed offset")  # fmt: skip
@@ -139,6 +150,10 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     add("--timeout", type=_seconds, metavar="S", help="stop when no record has arrived for S seconds")
     add("-n", "--count", type=_count, metavar="N", help="stop after N records")
     add("--key", metavar="KEY", help="print only records with this key")
+    add("--key-prefix", dest="filters", action="append", type=_key_prefix, default=[], metavar="PREFIX",
+        help="read only records whose key begins with PREFIX")  # fmt: skip
+    add("--header", dest="filters", action="append", type=_header, metavar="NAME=VALUE",
+        help="read only records whose header NAME has this value; may be repeated")  # fmt: skip
     add("--grep", type=_pattern, metavar="REGEX",
         help="print only records whose value contains a match of this regular expression of Python; (?i) at its "
         "beginning ignores case")  # fmt: skip
@@ -265,6 +280,9 @@ def _how_to_skip(error: errors.RecordDeserializationError, group: str | None) ->
 
 def _options(args: argparse.Namespace, start: Position, deserializers: Mapping[str, object]) -> dict[str, object]:
     options = dict(deserializers)
+    if args.filters:
+        filters = args.filters
+        options["record_filter"] = filters[0] if len(filters) == 1 else lambda record: all(f(record) for f in filters)
     if args.group is not None:
         options["group_id"] = args.group
         if args.output is not None:

@@ -355,6 +355,11 @@ def _parse_servers(value: object) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
+def parse_server(value: object) -> tuple[str, int]:
+    """Returns the host and port of a pair, or of text such as "host:port"."""
+    return _parse_servers([value])[0]
+
+
 def _parse_address_map(value: object) -> Mapping[tuple[str, int], tuple[str, int]] | Callable[..., object]:
     """Returns a callable as it is, and a dict for a mapping or for text of the form "host:port=host:port,…"."""
     if callable(value) and not isinstance(value, Mapping):
@@ -362,7 +367,7 @@ def _parse_address_map(value: object) -> Mapping[tuple[str, int], tuple[str, int
     if not isinstance(value, Mapping):
         pairs = [str(part).partition("=") for part in split_list(value)]
         value = {advertised: target for advertised, _, target in pairs}
-    return {_parse_servers([advertised])[0]: _parse_servers([target])[0] for advertised, target in value.items()}
+    return {parse_server(advertised): parse_server(target) for advertised, target in value.items()}
 
 
 class Proxy(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.config.kinds import Proxy, parse_proxy, proxy_form
+from kconsumer.config.kinds import Proxy, parse_proxy, parse_server, proxy_form
 from kconsumer.errors import ConfigError
 from kconsumer.net.describe import os_reason
 from kconsumer.net.transport import Address, Resolve
@@ -54,7 +54,7 @@ class MappedResolve(Redirect):
         if a callable fails."""
         try:
             mapped = self._map(host, port)
-            target = None if mapped is None else (str(mapped[0]), int(mapped[1]))
+            target = None if mapped is None else parse_server(mapped)
         except Exception as error:
             raise ConnectionError(f"address_map failed with {type(error).__name__}: {error}") from error
         if target is None:

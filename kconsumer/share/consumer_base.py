@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 
 from kconsumer._client.client_base import ClientBase, Timeout, topic_names
 from kconsumer._client.offset_arguments import record_offset, topic_partition
-from kconsumer._common.foreign_methods import SHARE_CONSUMER, without
+from kconsumer._common.foreign_methods import SHARE_CONSUMER, takes_mapping, without
 from kconsumer._core.decode import ConsumerRecord, ShareRecord
 from kconsumer.engine.access_guard import guarded
 from kconsumer.errors import KafkaError, StateError
@@ -39,6 +39,7 @@ class ShareConsumerBase(ClientBase, Generic[K, V]):
     _engine: ShareEngine
 
     @classmethod
+    @takes_mapping
     def from_config(cls, mapping: Mapping[str, Any], *topics: str) -> Self:
         """Create a consumer from a mapping of options.
 

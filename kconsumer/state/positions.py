@@ -158,10 +158,15 @@ class Positions:
         `delay_ms` delays repeated resets, as in `PartitionState.reset_out_of_range`. Raises NoOffsetForPartitionError
         if the reset policy is OffsetReset.NONE, and StateError if the partition is not assigned.
         """
-        state = self.assignment.get(tp)
-        if self.default_reset == OffsetReset.NONE:
+        state, policy = self.assignment.get(tp), self._reset_policy(tp)
+        if policy == OffsetReset.NONE:
             raise no_offset_error([tp])
-        state.reset_out_of_range(self.default_reset, delay_ms)
+        state.reset_out_of_range(policy, delay_ms)
+
+    def _reset_policy(self, tp: TopicPartition) -> OffsetReset:
+        """Returns the reset policy for a position that is not in the log: that of new partitions if its topic was
+        created again."""
+        return (self._initial_reset(tp) if tp.topic in self._recreated else None) or self.default_reset
 
     def reset_initializing(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Let the assigned partitions that never had a position await a reset by the reset policy.
@@ -269,11 +274,18 @@ class Positions:
         The epochs of the old log must not be compared with those of the new one. Without epochs, a position beyond the
         end of the new log is handled as out of range, and not as a truncation. Later, an offset that was committed for
         the old topic may still become a position, with its epoch: see `_truncate_at`.
+
+        With a policy for new partitions, a position at which nothing was read is reset by it.
         """
         self._recreated |= set(topics)
         for tp, state in self.assignment.states().items():
             position = state.position
-            if tp.topic in topics and position is not None and position.offset_epoch is not None:
+            if tp.topic not in topics or position is None:
+                continue
+            policy = self._initial_reset(tp)
+            if policy is not None and state.topic_id is None:  # nothing was read at the position
+                state.reset(policy)
+            elif position.offset_epoch is not None:
                 state.validate(position._replace(offset_epoch=None))
 
     def complete_validation(self, tp: TopicPartition, requested: FetchPosition) -> None:
@@ -332,10 +344,11 @@ class Positions:
         a committed offset of the old topic. Then it is reset, because the records of the new topic before the divergent
         offset would be skipped. (Java skips them.)
         """
-        if self.default_reset == OffsetReset.NONE:
+        policy = self._reset_policy(tp)
+        if policy == OffsetReset.NONE:
             return Truncation(position, divergent)
         if divergent is None or (tp.topic in self._recreated and state.topic_id is None):
-            state.reset(self.default_reset)
+            state.reset(policy)
         else:
             found = FetchPosition(divergent.offset, divergent.leader_epoch, position.leader)
             # The running poll may not have returned yet what it has read before the divergent offset.

@@ -67,6 +67,7 @@ class MockEngine(Engine):
             on_leave=self._left,
         )
         self._rejoin = False
+        self._warned = False  # that no partitions are assigned
         self._auto_commit = AutoCommit(
             config.select(CommitConfig), config.group_id or "", self.components.positions, self._commit_automatically
         )
@@ -90,6 +91,7 @@ class MockEngine(Engine):
             return ConsumerRecords.EMPTY
         records = self.reads.take(max_records, math.inf if max_bytes is None else max_bytes)
         if not records:
+            self._warn_if_not_assigned()
             yield Wait(timer.deadline)
             if self._in_endless_loop and not self.scheduled and not self.errors:
                 self.components.environment.event().wait(ENDLESS_LOOP_WAIT_S)
@@ -97,6 +99,13 @@ class MockEngine(Engine):
             records = self.interceptors.consumed(records)
         self._metrics.wait_ended(self._clock.now())
         return records
+
+    def _warn_if_not_assigned(self) -> None:
+        """Log once that a poll returns no records because the test has not assigned partitions."""
+        waits = self.components.subscription.is_group_managed and self.generation == NO_GENERATION
+        if waits and not self._warned and self.broker.topics():
+            self._warned = True
+            log.warning("poll() returns nothing: call rebalance([…]), because a MockConsumer joins no group")
 
     @contextmanager
     def looping(self, *, endless: bool) -> Iterator[None]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable, Sequence
 
-from kconsumer._core.decode import RecordRun, run_of
+from kconsumer._core.decode import ConsumerRecord, RecordRun, deserialization_error, run_of, selects
 from kconsumer.engine.components import Components
-from kconsumer.errors import OffsetOutOfRangeError
+from kconsumer.errors import OffsetOutOfRangeError, RecordFilterError
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.partition import FetchPosition
 from kconsumer.testing.mock_broker import MockBroker, record_size
@@ -40,35 +41,53 @@ class MockReads:
         error = self._reset_out_of_range()
         self.find_positions()
         runs: list[RecordRun] = []
-        moved_to, keeps = delivery.after, parts.config.record_filter
-        with parts.changing():
-            for tp in parts.assignment.assigned():
-                state, found = parts.assignment.get(tp), self._broker.log(tp)
-                if not (state.fetchable and state.position and max_records > 0 and max_bytes > 0):
-                    continue
-                state.update_offsets(found.end, found.end, found.beginning)
-                limit = max_records if keeps is None else sys.maxsize
-                taken = found.read(state.position.offset, limit, max_bytes)
-                if not taken:
-                    continue
-                kept = [record for record in taken if keeps is None or keeps(record)][:max_records]
-                last = kept[-1] if len(kept) == max_records else taken[-1]
-                delivery.before[tp] = state.position
-                delivery.open = True
-                moved_to[tp] = FetchPosition(last.offset + 1, last.leader_epoch)
-                state.set_position(moved_to[tp])
+        moved_to = delivery.after
+        try:
+            for tp in tuple(parts.assignment.assigned()):
+                if max_records <= 0 or max_bytes <= 0:
+                    break
+                kept = self._read(tp, max_records, max_bytes)
                 if kept:
                     runs.append(run_of(kept))
                 max_records -= len(kept)
                 max_bytes -= sum(map(record_size, kept))
-                if not found.read(moved_to[tp].offset, 1, math.inf):
-                    parts.assignment.move_to_end(tp)  # as in a consumer, other partitions are read first now
+        except RecordFilterError:
+            if not moved_to:  # else the next poll raises it
+                raise
+        with parts.changing():
             if not parts.positions.auto_store:
                 parts.positions.pass_over(runs)
             delivery.version = parts.lock.version
         if error is not None and not runs:
             raise error
         return ConsumerRecords.from_runs(runs, moved_to)
+
+    def _read(self, tp: TopicPartition, max_records: int, max_bytes: float) -> list[ConsumerRecord]:
+        """Returns the next records of a partition that the filter selects, and advances its position behind them.
+
+        The filter is called without the lock. It may set the position, or pause the partition: then there are none.
+        """
+        parts, found, keeps = self._components, self._broker.log(tp), self._components.config.record_filter
+        state = parts.assignment.find(tp)
+        if state is None or not state.fetchable or not state.position:
+            return []
+        with parts.changing():
+            state.update_offsets(found.end, found.end, found.beginning)
+        position = state.position
+        taken = found.read(position.offset, max_records if keeps is None else sys.maxsize, max_bytes)
+        if not taken:
+            return []
+        kept, last = (taken, taken[-1]) if keeps is None else _selected(taken, keeps, max_records)
+        if parts.assignment.find(tp) is not state or not state.fetchable or state.position is not position:
+            return []
+        delivery = parts.positions.delivery
+        with parts.changing():
+            delivery.before[tp], delivery.open = position, True
+            delivery.after[tp] = FetchPosition(last.offset + 1, last.leader_epoch)
+            state.set_position(delivery.after[tp])
+            if not found.read(last.offset + 1, 1, math.inf):
+                parts.assignment.move_to_end(tp)  # as in a consumer, other partitions are read first now
+        return kept
 
     def find_positions(self) -> None:
         """Set the position of each partition that has none, to the committed offset or by the reset policy.
@@ -113,6 +132,31 @@ class MockReads:
                     continue
                 error = error or out_of_range_error(tp, offset)
         return error
+
+
+def _selected(
+    records: Sequence[ConsumerRecord], record_filter: Callable[[ConsumerRecord], object], limit: int
+) -> tuple[list[ConsumerRecord], ConsumerRecord]:
+    """Returns up to `limit` records that the filter selects, and the last one that it was called for.
+
+    If the filter fails, the record before is the last one. If there is none, raises RecordFilterError.
+    """
+    kept: list[ConsumerRecord] = []
+    last: ConsumerRecord | None = None
+    for record in records:
+        try:
+            selected = selects(record_filter(record))
+        except Exception as error:
+            if last is None:
+                raise deserialization_error("filter", record, error) from error
+            break
+        last = record
+        if selected:
+            kept.append(record)
+        if len(kept) == limit:
+            break
+    assert last is not None  # there is at least one record
+    return kept, last
 
 
 def out_of_range_error(tp: TopicPartition, offset: int) -> OffsetOutOfRangeError:

@@ -80,7 +80,12 @@ def test_errors_name_the_mapped_address() -> None:
     def fail(host: str, port: int) -> tuple[str, int]:
         raise LookupError("no tunnel")
 
-    cases = {"connection refused": {NAME: ("127.0.0.1", 1)}, "address_map failed with LookupError: no tunnel": fail}
+    cases: dict[str, Any] = {
+        "connection refused": {NAME: ("127.0.0.1", 1)},
+        "address_map failed with LookupError: no tunnel": fail,
+        "address_map failed with ValueError": lambda *_: ("127.0.0.1", 70_000),
+        "127.0.0.1:1": lambda *_: "127.0.0.1:1",
+    }
     for text, given in cases.items():
         with Consumer(bootstrap_servers=[NAME], address_map=given) as consumer:
             with pytest.raises(KafkaError) as caught:

@@ -90,3 +90,13 @@ def test_what_a_test_schedules(consumer: MockConsumer) -> None:
     consumer.schedule(lambda: consumer.add_records(TP, [3]))
     consumer.schedule(lambda: consumer.raise_next(KeyError()))
     assert [1, 2, 3, KeyError] == read(consumer)
+
+
+def test_a_poll_before_the_rebalance_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A subscription without `rebalance` reads nothing, and says so if there are records."""
+    with caplog.at_level("WARNING"), MockConsumer("t", group_id="g") as consumer:
+        consumer.poll()
+        assert "" == caplog.text
+        consumer.add_records(TP, [1])
+        assert [0, 0] == [len(consumer.poll()) for _ in range(2)]
+        assert 1 == caplog.text.count("call rebalance([…])")

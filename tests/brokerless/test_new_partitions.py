@@ -33,9 +33,9 @@ def made(cluster: FakeCluster, protocol: str, *topics: str, **options: Any) -> C
     )
 
 
-def until(condition: Callable[[], bool], *members: Consumer) -> list[str]:
+def until(condition: Callable[[], bool], *members: Consumer, into: list[str] | None = None) -> list[str]:
     """Poll the members in turn until the condition is true. Returns the values of all records."""
-    values: list[str] = []
+    values: list[str] = [] if into is None else into
     limit = members[0]._clock.now() + LIMIT_S * 1000
     while not condition():
         assert members[0]._clock.now() < limit
@@ -123,12 +123,13 @@ def test_a_partition_that_another_member_had_first(cluster: FakeCluster, protoco
         assert ["early"] == until(lambda: placed(other, added)() and other.position(added) == 1, other)
 
 
-@PROTOCOLS
-@pytest.mark.parametrize("pattern", [None, re.compile("t.*"), SubscriptionPattern("t.*")])
+@pytest.mark.parametrize(
+    ("protocol", "pattern"),
+    [(protocol, pattern) for protocol in ("classic", "consumer") for pattern in (None, re.compile("t.*"))]
+    + [("consumer", SubscriptionPattern("t.*"))],
+)
 def test_topics_that_are_created_later(cluster: FakeCluster, protocol: str, pattern: Any) -> None:
     """All partitions of a topic are new that did not exist when it was subscribed, by its name or by a pattern."""
-    if protocol == "classic" and isinstance(pattern, SubscriptionPattern):
-        pytest.skip("patterns of brokers need the consumer protocol")
     with made(cluster, protocol, allow_auto_create_topics=False) as consumer:
         consumer.subscribe(pattern or ["t", "t2"])
         assert [] == until(placed(consumer, FIRST), consumer)
@@ -139,6 +140,24 @@ def test_topics_that_are_created_later(cluster: FakeCluster, protocol: str, patt
         )
         grow(cluster)
         assert ["early"] == until(lambda: placed(consumer, NEW)() and consumer.position(NEW) == 1, consumer)
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_topic_that_is_created_again(cluster: FakeCluster, protocol: str, reads: bool) -> None:
+    """Its partitions are new, whether the member has read the old one or not."""
+    with made(cluster, protocol, "t", allow_auto_create_topics=False) as consumer:
+        until(placed(consumer, FIRST), consumer)
+        read: list[str] = []
+        if reads:
+            cluster.produce("t", ["last"], partition=0)
+            until(lambda: bool(read), consumer, into=read)
+            read.clear()
+        cluster.delete_topic("t")
+        cluster.create_topic("t")
+        cluster.produce("t", ["early"] * 2)
+        until(lambda: bool(read), consumer, into=read)
+        assert ["early"] * 2 == read + until(lambda: consumer.position(FIRST) == 2, consumer)
 
 
 def test_share_consumers_refuse_the_option() -> None:

@@ -15,7 +15,7 @@ from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import ConfigError, RecordDeserializationError, RecordFilterError
 from kconsumer.parallel import process
 from kconsumer.ranges import read_range
-from kconsumer.testing import FakeCluster
+from kconsumer.testing import FakeCluster, MockConsumer
 
 TP = TopicPartition("t", 0)
 OPTIONS: dict[str, Any] = {"auto_offset_reset": "earliest", "check_crcs": True}
@@ -259,6 +259,60 @@ def test_a_filter_that_raises(engine: str, deserializer: str | None) -> None:
                 assert 0 < consumer.position(TP) <= 3
             consumer.seek(TP, 4)
             assert [5] == offsets(read(consumer, 1))
+
+
+class Silent(Exception):
+    """An error whose message cannot be read."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_an_error_without_a_message() -> None:
+    """The place is named although the error's own text cannot be read."""
+
+    def refuse(record: RawRecord) -> bool:
+        raise Silent
+
+    with FakeCluster() as cluster:
+        cluster.create_topic("t")
+        produce(cluster, "w")
+        with made(cluster, record_filter=refuse) as consumer:
+            consumer.assign([TP])
+            with pytest.raises(RecordFilterError, match=r"at offset 0 \(Silent: its message cannot be read\)"):
+                consumer.poll(10.0)
+
+
+@pytest.mark.parametrize("base", [HeaderFilter, KeyFilter])
+def test_compiled_filters_have_no_subclasses(base: type) -> None:
+    """A method of a subclass would not be called, so there is none."""
+    with pytest.raises(TypeError, match=r"pass a callable \(record\) -> bool"):
+        type("Ours", (base,), {"__call__": wanted})
+
+
+def test_a_filter_that_raises_in_a_mock_consumer() -> None:
+    """A MockConsumer raises the same error, and returns the records before it."""
+
+    raises: list[BaseException] = []
+
+    def refuse(record: RawRecord) -> bool:
+        if record.value == "bad":
+            raise raises.pop() if raises else RuntimeError("no")
+        return record.value != "other"
+
+    with MockConsumer(auto_offset_reset="earliest", record_filter=refuse) as consumer:
+        consumer.assign([TP, ("t", 1)])
+        consumer.add_records(TP, ["other", "a", "bad", "b"])
+        consumer.add_records(("t", 1), ["c"])
+        assert ["a", "c"] == [record.value for record in consumer.poll()]
+        for _ in range(2):
+            with pytest.raises(RecordFilterError, match=r"record_filter failed .* t-0 at offset 2 .*no"):
+                consumer.poll()
+        raises.append(KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll()
+        consumer.seek(TP, 3)
+        assert ["b"] == [record.value for record in consumer.poll()]
 
 
 def test_a_coroutine_function_is_no_filter() -> None:

@@ -7,14 +7,16 @@ import json
 import logging
 import os
 import threading
+import urllib.request
 from _thread import interrupt_main
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import astuple
 from typing import Any
 
 import pyarrow
 import pytest
 
-from kconsumer import TopicTable
+from kconsumer import RawRecord, TopicTable, health
 from kconsumer._client import table_follower
 from kconsumer._core.lock import Clock
 from kconsumer.aio import AsyncTopicTable
@@ -238,6 +240,47 @@ def test_a_failure_is_raised_by_wait_ready_and_by_each_read(
             with pytest.raises(error, match=text):
                 read()
         assert ("failed", False) == (users.status().state, users.ready)
+
+
+def refuse(record: RawRecord) -> bool:
+    """Raise for one value."""
+    return bool(fail_deserializer(record.value or b""))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"value_deserializer": fail_deserializer}, "record_filter drops records before deserializers run"),
+        ({"record_filter": refuse}, "not a value.*; a table cannot skip it$"),
+    ],
+)
+def test_advice_is_for_tables(options: dict[str, Any], text: str, cluster: FakeCluster) -> None:
+    """An error does not advise to seek, which a table cannot do."""
+    cluster.produce("t", [("1", "bad")])
+    with table(cluster, **options) as users, pytest.raises(RecordDeserializationError, match=text) as raised:
+        users.wait_ready(READY_S)
+    assert "seek" not in str(raised.value)
+
+
+# --- health ----------------------------------------------------------------------------------------------------------
+
+
+def test_health(cluster: FakeCluster) -> None:
+    """A table is healthy while it is ready, and follows the topic. An error that ends it asks for a restart."""
+    users = table(cluster, value_deserializer=fail_deserializer)
+    assert (False, ("the table has not begun",), True) == astuple(users.health())
+    with users, health.serve(users, 0) as server:
+        eventually(lambda: users.health().ok, "a healthy table")
+        with urllib.request.urlopen(f"{server.url}/ready") as response:
+            assert 200 == response.status
+        cluster.produce("t", [("1", "bad")])
+        eventually(lambda: not users.health().ok, "an error")
+        assert (False, True) == (users.health().live, "not a value" in users.health().reasons[0])
+    gate = threading.Event()
+    with table(cluster, value_deserializer=lambda _: gate.wait(READY_S)) as slow:
+        eventually(lambda: slow.health().reasons[:1] and "catching up" in slow.health().reasons[0], "a reason")
+        gate.set()
+    assert (False, True) == (slow.health().ok, "closed" in slow.health().reasons[0])
 
 
 def test_a_missing_permission_ends_it(cluster: FakeCluster) -> None:

@@ -13,6 +13,31 @@ TRACKER = "parallel.offset_tracker"
 
 MUTATIONS = (
     *FINDINGS,
+    # --- what is read ---
+    Mutation(
+        "commit-behind-a-gap",
+        "An auto-commit contains the last stored record, although earlier ones are not stored.",
+        "state.stored_offsets",
+        "StoredOffsets.to_commit",
+        "_, offset, epoch = self._done[0]",
+        "_, offset, epoch = self._done[-1]",
+    ),
+    Mutation(
+        "filter-skipped",
+        "Filters do not run while a poll reads.",
+        "fetching.collector",
+        "Collector._processed",
+        "if self._filter is not None:",
+        "if self._filter is self._changes:",
+    ),
+    Mutation(
+        "new-partitions-as-old-ones",
+        "Partitions that appear after the subscription begin where all others do.",
+        "state.initial_partitions",
+        "InitialPartitions.is_new",
+        "self._counts.get(tp.topic, sys.maxsize)",
+        "sys.maxsize",
+    ),
     # --- classic membership ---
     Mutation(
         "no-rejoin-after-revocation",

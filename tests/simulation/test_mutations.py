@@ -119,6 +119,17 @@ SCENARIOS = {
     ),
 }
 
+SCENARIOS |= {
+    "store": _scenario(_members(*[Program.STORE] * 3), record_interval_ms=500.0),
+    "filtered": replace(_scenario(_three()), filtered=True),
+    "new-partitions": replace(
+        SCENARIOS["partitions"],
+        faults=(Fault(FaultKind.ADD_PARTITIONS, 40_000.0),),
+        reset="latest",
+        record_interval_ms=300.0,
+    ),
+}
+
 CANCEL = _members(*[Program.CANCEL] * 3, engine="asyncio")
 HANDSHAKES = tuple(Fault(FaultKind.CLOSE_IN_HANDSHAKE, 20_000.0 + 60_000.0 * n, 20_000.0, member=n) for n in range(3))
 SCENARIOS |= {
@@ -163,6 +174,9 @@ SCENARIOS |= {
 
 # For each mutation, a scenario, and a text of the violation that it causes.
 EXPECTED = {
+    "commit-behind-a-gap": ("store", "committed too early"),
+    "filter-skipped": ("filtered", "gap"),
+    "new-partitions-as-old-ones": ("new-partitions", "committed too early"),
     "commit-at-sync": ("seek-back", "committed too early"),
     "callback-flag-stays": ("cooperative", "no progress"),
     "poll-after-close-in-callback": ("close-in-callback", "internal error"),

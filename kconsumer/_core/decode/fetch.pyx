@@ -53,62 +53,6 @@ def use_codecs(decompress_batch, limit_output):
     output_limit = limit_output
 
 
-cdef bint check_records(
-    OpenBatch* batch, Py_ssize_t limit, Py_ssize_t size, RecordTest test, RunSegment* out, Py_ssize_t* dropped
-) noexcept nogil:
-    """Check records at the front of the batch and move them to `out`.
-
-    Drops records that `test` does not select, and sets their number. Stops after such a record if it is behind one in
-    `out`. Stops after `limit` records, or as soon as the records in `out` have `size` bytes or more. Also stops at a
-    malformed record, which remains the first record in the batch. Returns False in this case, else True.
-    """
-    cdef Record record
-    cdef const unsigned char* start
-    cdef int64_t offset, last_delta = 0
-    # Values that change with each record are in local variables, which the compiler can keep in registers. It could not
-    # do so with fields of the structs, because another pointer might refer to them.
-    cdef Span rest = batch.segment.span
-    cdef Py_ssize_t left = batch.left, count = 0
-    cdef int64_t reached = batch.reached, floor = batch.segment.floor, base_offset = batch.segment.base_offset
-    cdef bint passed = batch.control, good = True, selects = test is not None
-    cdef int magic = batch.segment.magic
-    out[0] = batch.segment
-    out.span.end = out.span.p
-    dropped[0] = 0
-    while left and count < limit and (count == 0 or out.span.end - out.span.p < size):
-        start = rest.p
-        if not read_next(&rest, magic, &record) or (magic == 2 and not check_headers(record.headers)):
-            good = False
-            break
-        offset = offset_at(base_offset, record.offset_delta)
-        if offset < 0 or offset == INT64_MAX or (left == 1 and rest.p != rest.end):
-            good = False
-            break
-        left -= 1
-        if offset >= reached:
-            reached = offset + 1
-        if offset < floor or passed:
-            continue
-        if selects and not passes(test, record.key, record.key_size, record.headers):
-            dropped[0] += 1
-            if count:
-                break
-            continue
-        if count == 0:
-            out.span.p = start
-        count += 1
-        last_delta = record.timestamp_delta
-        out.span.end = rest.p
-    if not good:
-        rest.p = start
-    batch.segment.span = rest
-    batch.left = left
-    batch.reached = reached
-    out.count = count
-    out.last_timestamp = timestamp_of(out, last_delta)
-    return good
-
-
 @cython.final
 @cython.auto_pickle(False)
 cdef class PartitionFetch:

@@ -99,6 +99,10 @@ cdef class ConsumerRecord:
             return self.offset
         return PyObject_GenericGetAttr(self, name)
 
+    def __getattr__(self, name):
+        hint = "; poll() raises errors, and records have none" if name == "error" else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+
     @property
     def topic(self):
         return part(self.topic_partition, 0)

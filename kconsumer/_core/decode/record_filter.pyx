@@ -1,12 +1,12 @@
-"""Tests that select records before Python objects are created from them. `kconsumer.filters` has their public forms."""
+"""Which records are returned: the check of a batch, tests of records before Python objects are created from them, and
+callables. `kconsumer.filters` has their public forms."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memcmp
 
 from kconsumer._core.wire cimport Span, read_varint, remaining, take
-from kconsumer.errors import RecordFilterError
 
 
 @cython.auto_pickle(False)
@@ -61,6 +61,68 @@ cdef bint header_equals(RecordTest test, Span headers) noexcept nogil:
     return found
 
 
+# --- of one batch
+
+
+cdef bint check_records(
+    OpenBatch* batch, Py_ssize_t limit, Py_ssize_t size, RecordTest test, RunSegment* out, Py_ssize_t* dropped
+) noexcept nogil:
+    """Check records at the front of the batch and move them to `out`.
+
+    Drops records that `test` does not select, and sets their number. Stops after such a record if it is behind one in
+    `out`. Stops after `limit` records, or as soon as the records in `out` have `size` bytes or more. Also stops at a
+    malformed record, which remains the first record in the batch. Returns False in this case, else True.
+    """
+    cdef Record record
+    cdef const unsigned char* start
+    cdef int64_t offset, last_delta = 0
+    # Values that change with each record are in local variables, which the compiler can keep in registers. It could not
+    # do so with fields of the structs, because another pointer might refer to them.
+    cdef Span rest = batch.segment.span
+    cdef Py_ssize_t left = batch.left, count = 0
+    cdef int64_t reached = batch.reached, floor = batch.segment.floor, base_offset = batch.segment.base_offset
+    cdef bint passed = batch.control, good = True, selects = test is not None
+    cdef int magic = batch.segment.magic
+    out[0] = batch.segment
+    out.span.end = out.span.p
+    dropped[0] = 0
+    while left and count < limit and (count == 0 or out.span.end - out.span.p < size):
+        start = rest.p
+        if not read_next(&rest, magic, &record) or (magic == 2 and not check_headers(record.headers)):
+            good = False
+            break
+        offset = offset_at(base_offset, record.offset_delta)
+        if offset < 0 or offset == INT64_MAX or (left == 1 and rest.p != rest.end):
+            good = False
+            break
+        left -= 1
+        if offset >= reached:
+            reached = offset + 1
+        if offset < floor or passed:
+            continue
+        if selects and not passes(test, record.key, record.key_size, record.headers):
+            dropped[0] += 1
+            if count:
+                break
+            continue
+        if count == 0:
+            out.span.p = start
+        count += 1
+        last_delta = record.timestamp_delta
+        out.span.end = rest.p
+    if not good:
+        rest.p = start
+    batch.segment.span = rest
+    batch.left = left
+    batch.reached = reached
+    out.count = count
+    out.last_timestamp = timestamp_of(out, last_delta)
+    return good
+
+
+# --- by a callable
+
+
 cdef list keep_selected(RecordRun run, object record_filter):
     """Do what `RecordRun.keep` does."""
     cdef RecordTest test = record_filter if isinstance(record_filter, RecordTest) else None
@@ -87,7 +149,7 @@ cdef list keep_selected(RecordRun run, object record_filter):
             raise
         run.stop_before(done, last)
         if done == 0:
-            raise filter_error(record, error) from error
+            raise deserialization_error("filter", record, error) from error
     except BaseException:
         run.stop_before(0, -1)  # as in `deserialize`
         raise
@@ -140,25 +202,10 @@ cdef int add_marked(RecordRun run, const RunSegment* segment, object owner, cons
     return run.add(&part, owner) if part.count else 0
 
 
-cdef bint selects(object result) except -1:
+cpdef bint selects(object result) except -1:
     """Returns whether the result of a filter is true. Raises TypeError for an awaitable, which is always true."""
     if has_await(result):
         if PyCoro_CheckExact(result):
             result.close()  # so that Python does not warn that it was never awaited
         raise TypeError("it returned an awaitable, which is not awaited: a filter is not a coroutine function")
     return bool(result)
-
-
-cdef object filter_error(ConsumerRecord record, object error):
-    """Returns the RecordFilterError for a record."""
-    return RecordFilterError(
-        f"record_filter failed on the record of {record.topic_partition} at offset {record.offset} "
-        f"({type(error).__name__}: {error}); seek to offset {record.offset + 1} to skip it",
-        topic_partition=record.topic_partition,
-        offset=record.offset,
-        key=record.key,
-        value=record.value,
-        headers=record.headers,
-        timestamp=record.timestamp,
-        origin="filter",
-    )

@@ -11,7 +11,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
 
-from kconsumer.errors import RecordDeserializationError, framing_hint
+from kconsumer.errors import RecordDeserializationError, RecordFilterError, framing_hint
 
 
 cdef extern from "Python.h":
@@ -404,11 +404,18 @@ cdef int check_result(object result) except -1:
 
 
 def deserialization_error(str origin not None, ConsumerRecord record not None, object error):
-    """Returns the RecordDeserializationError for a record. `origin`: "key" or "value"."""
-    hint = framing_hint(error, record.key if origin == "key" else record.value)
-    return RecordDeserializationError(
-        f"the {origin} deserializer failed on the record of {record.topic_partition} at offset "
-        f"{record.offset} ({type(error).__name__}: {error}){hint}; seek to offset {record.offset + 1} to skip it",
+    """Returns the error for a record on which code of the user failed. `origin`: "key" or "value" if this was a
+    deserializer, "filter" if it was a filter."""
+    cdef bint filters = origin == "filter"
+    try:
+        reason = str(error)
+    except Exception:
+        reason = "its message cannot be read"
+    what = "record_filter" if filters else f"the {origin} deserializer"
+    hint = "" if filters else framing_hint(error, record.key if origin == "key" else record.value)
+    return (RecordFilterError if filters else RecordDeserializationError)(
+        f"{what} failed on the record of {record.topic_partition} at offset {record.offset} "
+        f"({type(error).__name__}: {reason}){hint}; seek to offset {record.offset + 1} to skip it",
         topic_partition=record.topic_partition,
         offset=record.offset,
         key=record.key,

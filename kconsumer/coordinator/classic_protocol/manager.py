@@ -27,12 +27,7 @@ from kconsumer.coordinator.classic_protocol.heartbeat import HeartbeatManager
 from kconsumer.coordinator.classic_protocol.leader import LeaderAssignment, parse_assignment
 from kconsumer.coordinator.classic_protocol.leave import leave_request
 from kconsumer.coordinator.classic_protocol.numbered_requests import NumberedRequests
-from kconsumer.coordinator.classic_protocol.requests import (
-    PROTOCOL_TYPE,
-    join_message,
-    join_request,
-    sync_message,
-)
+from kconsumer.coordinator.classic_protocol.requests import PROTOCOL_TYPE, join_message, join_request, sync_message
 from kconsumer.coordinator.classic_protocol.state import Member, MemberState
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.error_actions import HINTS, JOIN_ACTIONS, SYNC_ACTIONS, GroupErrorAction, Table
@@ -193,21 +188,12 @@ class ClassicMembership(Membership[Member]):
 
     def _describe(self) -> PollResult:
         """Returns a request for the assignments of all members, which this leader must keep (KIP-814)."""
-        from kconsumer.coordinator.classic_protocol.returned_leader import (
-            describe_request,
-        )  # most members never need it
+        from kconsumer.coordinator.classic_protocol.returned_leader import describe_request  # few members need it
 
         self._must_describe = False
-        leader = self._leader
-        return PollResult(
-            [
-                describe_request(
-                    self._member.group_id,
-                    self._coordinator.connection_id,
-                    lambda reply: self._on_described(leader, reply),
-                )
-            ]
-        )
+        leader, group_id, node = self._leader, self._member.group_id, self._coordinator.connection_id
+        request = describe_request(group_id, node, lambda reply: self._on_described(leader, reply))
+        return PollResult([request])
 
     def _on_described(self, leader: LeaderAssignment | None, reply: Reply) -> None:
         from kconsumer.coordinator.classic_protocol.returned_leader import lacks_owner
@@ -309,13 +295,8 @@ class ClassicMembership(Membership[Member]):
         if member.state is not MemberState.JOINING:
             return  # the member left or was reset meanwhile; the coordinator will drop this generation
         if message.protocol_type not in (None, PROTOCOL_TYPE):
-            self._fail(
-                error_for(
-                    Errors.INCONSISTENT_GROUP_PROTOCOL,
-                    f"group {member.group_id!r} is of type {message.protocol_type!r}",
-                ),
-                reply.now,
-            )
+            what = f"group {member.group_id!r} is of type {message.protocol_type!r}"
+            self._fail(error_for(Errors.INCONSISTENT_GROUP_PROTOCOL, what), reply.now)
             return
         member.joined(Generation(message.generation_id, message.member_id, message.protocol_name))
         self._progress.responded()

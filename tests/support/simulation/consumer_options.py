@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kconsumer import HeaderFilter
 from support.simulation.scenario import Member, Program, Scenario
 from support.simulation.settings import (
     GROUP,
+    HEADER,
     HEARTBEAT_INTERVAL_MS,
     MAX_POLL_INTERVAL_MS,
     PASSWORD,
     POLL_TIMEOUT_S,
+    SELECTED,
     USER,
 )
 
@@ -47,6 +50,13 @@ def consumer_options(member: MemberProcess) -> dict[str, Any]:
         del options["consumer_timeout_ms"]  # else its runs would end when there are no records
     if scenario.transactions:
         options["isolation_level"] = "read_committed"
+    if plan.program is Program.STORE:
+        options["enable_auto_offset_store"] = False
+    if scenario.filtered:
+        compiled = HeaderFilter(HEADER, SELECTED)
+        options["record_filter"] = compiled if member.name[-1] in "02468" else lambda record: compiled(record)
+    if scenario.reset == "latest":
+        options["auto_offset_reset_new_partitions"] = "earliest"
     if plan.program in UNUSUAL_DESERIALIZERS:
         options["value_deserializer"] = member.deserialize
     if plan.program in DEFERRED:

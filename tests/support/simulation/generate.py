@@ -14,10 +14,11 @@ from support.simulation.scenario import HOUR_MS, MINUTE_MS, Fault, FaultKind, Me
 ASYNCIO = 0.25  # the share of members with an AsyncConsumer
 RARE = (Program.WAKE_UP, Program.CLOSE_IN_HANDLER, Program.READ_ALONE, Program.CANCEL)
 RARE_SHARE = 0.15  # of members with one of the rare programs
-CALLS_SHARE = 0.1  # of members with one of the programs QUIET
+CALLS_SHARE = STORE_SHARE = 0.1  # of members with one of the programs QUIET
 QUIET = (Program.AUTO_COMMIT, Program.PAUSE, Program.ITERATE)
+DRAWN_LATER = (Program.PARALLEL, Program.CALLS, Program.STORE)
 PARALLEL_SHARE = 0.15  # of runs: all or some members process records in parallel
-TLS_SHARE = COMPRESSED_SHARE = 0.15  # of runs
+TLS_SHARE = COMPRESSED_SHARE = FILTERED_SHARE = 0.15  # of runs
 FENCING_SHARE = 0.1  # of runs with members of the consumer protocol: heartbeats fail again and again
 FENCING_NUMBERS = (19, 20, 22, 23)  # errors of ConsumerGroupHeartbeat: two that fence the member, two that are fatal
 
@@ -33,9 +34,11 @@ def generate(seed: int, duration_ms: float = HOUR_MS) -> Scenario:
     scenario = _with_fencing(random.Random(f"fencing {seed}"), scenario)
     scenario = _with_parallel(random.Random(f"parallel {seed}"), scenario)
     scenario = replace(scenario, members=_with_calls(random.Random(f"calls {seed}"), scenario.members))
+    scenario = replace(scenario, members=_with_stores(random.Random(f"store {seed}"), scenario.members))
+    filtered = random.Random(f"filter {seed}").random() < FILTERED_SHARE
     compressed = random.Random(f"compressed {seed}").random() < COMPRESSED_SHARE
     window_bytes = random.Random(f"window {seed}").choice([0, 0, 0, 0, 100, 1_000])
-    return replace(scenario, compressed=compressed, window_bytes=window_bytes)
+    return replace(scenario, compressed=compressed, filtered=filtered, window_bytes=window_bytes)
 
 
 def _common(seed: int, duration_ms: float) -> Scenario:
@@ -78,9 +81,7 @@ def _common(seed: int, duration_ms: float) -> Scenario:
 
 def _members(rng: random.Random, duration_ms: float) -> tuple[Member, ...]:
     """Returns the members of a run: one protocol, or a rolling change from one protocol or assignor to another."""
-    programs = rng.sample(
-        [program for program in Program if program not in (*RARE, Program.PARALLEL, Program.CALLS)], rng.randint(1, 4)
-    )
+    programs = rng.sample([program for program in Program if program not in (*RARE, *DRAWN_LATER)], rng.randint(1, 4))
     protocols = rng.choice([("classic",), ("classic",), ("consumer",), ("consumer",), ("classic", "consumer")])
     assignors = rng.choice([("range",), ("cooperative-sticky",), ("cooperative-sticky",), ("sticky",), ("roundrobin",)])
     if Program.UPGRADE in programs:  # all members of the classic protocol must take part
@@ -186,6 +187,14 @@ def _with_calls(rng: random.Random, members: tuple[Member, ...]) -> tuple[Member
     """Returns the members, of which some make random calls."""
     return tuple(
         replace(member, program=Program.CALLS) if rng.random() < CALLS_SHARE and member.program in QUIET else member
+        for member in members
+    )
+
+
+def _with_stores(rng: random.Random, members: tuple[Member, ...]) -> tuple[Member, ...]:
+    """Returns the members, of which some store offsets."""
+    return tuple(
+        replace(member, program=Program.STORE) if rng.random() < STORE_SHARE and member.program in QUIET else member
         for member in members
     )
 

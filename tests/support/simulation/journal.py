@@ -35,6 +35,7 @@ from collections.abc import Iterable
 
 from kconsumer import TopicPartition
 from support.simulation.handler_journal import HandlerJournal
+from support.simulation.settings import is_selected
 
 GRACE_MS = 1_000.0
 MAX_REQUESTS = 200  # of one client and API in WINDOW_MS
@@ -63,6 +64,7 @@ class Journal:
         self._forgotten: set[tuple[str, TopicPartition]] = set()  # owned, but the coordinator does not know this
         self.all_disturbed_until = 0.0  # until then, a fault may keep any member from learning what it lost
         self.changes_protocol = False  # members of both protocols: a change of the group's protocol ends generations
+        self.filtered = False  # members drop records, which count as if they did not exist
         self.unchecked: set[str] = set()  # topics whose records are not checked
         self._disturbed_until: dict[str, float] = {}  # the same for one member
         self._rewound: dict[TopicPartition, int] = {}  # read again from the beginning; where new records begin
@@ -89,7 +91,7 @@ class Journal:
 
     def append(self, partition: TopicPartition, offset: int) -> None:
         """A record was written, or the transaction that contains it was committed."""
-        if partition.topic not in self.unchecked:
+        if partition.topic not in self.unchecked and (not self.filtered or is_selected(offset)):
             insort(self.appended.setdefault(partition, []), offset)
 
     def delete(self, partition: TopicPartition, start: int) -> None:
@@ -98,7 +100,7 @@ class Journal:
 
     def check_from(self, partition: TopicPartition, start: int, end: int) -> None:
         """Begin to check a partition with the records `start` to `end - 1`. Those that follow must be processed."""
-        self.appended[partition] = list(range(start, end))
+        self.appended[partition] = [at for at in range(start, end) if not self.filtered or is_selected(at)]
         self._processed[partition] = end
         if partition in self._rewound:
             self._rewound[partition] = end

@@ -175,7 +175,8 @@ class MemberProcess:
         step = STEPS[self.plan.program]
         while self._continues(until):
             step(self, consumer)
-        self.finish_batch()  # close() commits what the last poll returned
+        if self.plan.program is not Program.STORE:
+            self.finish_batch()  # close() commits what the last poll returned
         self.call("close", CLOSE_TIMEOUT_S, lambda: consumer.close(CLOSE_TIMEOUT_S))
         self.journal.end(self.name)
         self.consumer = None
@@ -332,7 +333,7 @@ class MemberProcess:
         if lost and self.calling in ("poll", "run"):
             busy = self.simulation.now <= self._busy_until + GRACE_MS
             self.journal.lose(self.name, partitions, self._busy_since if busy else None)
-        if not lost and self.calling in ("poll", "close") and self.plan.program not in MANUAL:
+        if not lost and self.calling in ("poll", "close") and self.plan.program not in (*MANUAL, Program.STORE):
             self.journal.revoke(self.name, partitions)
         if self.plan.program is Program.COMMIT_IN_CALLBACK and not lost and self.consumer is not None:
             self.finish_batch()

@@ -10,7 +10,7 @@ from kconsumer.testing.cluster.topic import NO_LEADER, Partition
 from kconsumer.testing.records import Rec
 from support.simulation.journal import Journal
 from support.simulation.scenario import STABLE_TOPICS, Scenario
-from support.simulation.settings import LAST_APPEND_MS
+from support.simulation.settings import DROPPED, HEADER, LAST_APPEND_MS, SELECTED, is_selected
 from support.simulation.simulation import Simulation
 
 MAX_BATCH = 10  # records
@@ -91,7 +91,10 @@ class Producers:
         codec = "gzip" if self._scenario.compressed else "none"
         count = self._simulation.random.randint(1, MAX_BATCH)
         first = partition.log.end
-        rows = [Rec(value=b"%d%b" % (number, padding), key=self._key(first + number)) for number in range(count)]
+        rows = [
+            Rec(b"%d%b" % (number, padding), self._key(first + number), self._headers(first + number))
+            for number in range(count)
+        ]
         if producer is None:
             batch = build_batch(rows, timestamp=wall_ms, codec=codec)
         else:
@@ -112,6 +115,10 @@ class Producers:
         """Returns the key of the record at an offset. Some records have none."""
         keys = self._scenario.keys
         return b"%d" % (31 * offset // 7 % keys) if keys and offset % 11 else None
+
+    def _headers(self, offset: int) -> tuple[tuple[str, bytes], ...]:
+        """Returns the headers of the record at an offset."""
+        return ((HEADER, SELECTED if is_selected(offset) else DROPPED),) if self._scenario.filtered else ()
 
 
 def _tp(partition: Partition) -> TopicPartition:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from kconsumer import Consumer, OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from support.harnesses.cancellation import Moment
 from support.simulation.parallel_program import process_in_parallel
 from support.simulation.random_calls import poll_and_call
 from support.simulation.scenario import Program
 from support.simulation.scheduler import FOREVER
-from support.simulation.settings import CALL_TIMEOUT_S, MAX_POLL_INTERVAL_MS
+from support.simulation.settings import CALL_TIMEOUT_S, MAX_POLL_INTERVAL_MS, POLL_TIMEOUT_S
 
 if TYPE_CHECKING:
     from support.aio.blocking import BlockingConsumer
@@ -196,6 +196,19 @@ def poll_and_seek_to_ends(member: MemberProcess, consumer: Consumer) -> None:
             member.journal.rewind(member.name, tp)
 
 
+def poll_and_store(member: MemberProcess, consumer: Consumer) -> None:
+    """Poll once; process and store some of the records that were returned until now, in any order."""
+    member.take(member.call("poll", POLL_TIMEOUT_S, lambda: consumer.poll(POLL_TIMEOUT_S)) or ())
+    waiting, draw = member.unprocessed, member.simulation.random
+    draw.shuffle(waiting)
+    count = len(waiting) if member.catching_up else draw.randint(0, len(waiting))
+    member.unprocessed = waiting[:count]
+    member.finish_batch()
+    member.unprocessed = waiting[count:]
+    records = [ConsumerRecord(tp.topic, tp.partition, offset) for tp, offset in waiting[:count]]
+    member.call("store_offsets", 0.0, partial(store, consumer, records))
+
+
 def iterate(member: MemberProcess, consumer: Consumer) -> None:
     """Iterate over some records, one at a time."""
     member.call("iterate", FOREVER, lambda: _iterate(member, consumer))
@@ -213,6 +226,12 @@ def _iterate(member: MemberProcess, consumer: Consumer) -> bool:
 def commit_async(consumer: Consumer) -> bool:
     """Commit without waiting, and return True."""
     consumer.commit_async()
+    return True
+
+
+def store(consumer: Consumer, records: list[ConsumerRecord]) -> bool:
+    """Store records, and return True."""
+    consumer.store_offsets(records)
     return True
 
 
@@ -248,4 +267,5 @@ STEPS: dict[Program, Callable[[MemberProcess, Consumer], None]] = {
     Program.CANCEL: poll_and_cancel,
     Program.PARALLEL: process_in_parallel,
     Program.CALLS: poll_and_call,
+    Program.STORE: poll_and_store,
 }

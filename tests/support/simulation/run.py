@@ -97,6 +97,7 @@ class Run:
         self.scenario = scenario
         self._until_violation = until_violation
         self.journal = Journal()
+        self.journal.filtered = scenario.filtered
         self.journal.changes_protocol = scenario.has_both_protocols
         settings = Settings(group_consumer_session_timeout_ms=scenario.session_timeout_ms)
         users = {USER: PASSWORD}
@@ -110,6 +111,8 @@ class Run:
         cluster.groups.offsets = _Offsets(simulation, self.journal)
         for topic in scenario.topic_names:
             create_topic(cluster, topic, scenario)
+            for partition in cluster.topics[topic].partitions if scenario.reset == "latest" else ():
+                cluster.groups.offsets.put(GROUP, topic, partition.index, CommittedOffset(0, -1, "", 0))
         if scenario.volatile:
             self.journal.unchecked.add(VOLATILE_TOPIC)
         simulation.scheduler.on_error = self._task_failed

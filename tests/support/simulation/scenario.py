@@ -42,6 +42,7 @@ class Program(enum.Enum):
     CANCEL = "cancels polls, commits and unsubscribe() of its AsyncConsumer now and then"
     PARALLEL = "processes records by `kconsumer.parallel`, in one run after the other"
     CALLS = "polls records or columns, and makes random other calls between two polls"
+    STORE = "processes records in any order, and stores them with store_offsets for the auto-commits"
 
     def __repr__(self) -> str:
         return f"Program.{self.name}"
@@ -173,11 +174,14 @@ class Scenario:
     volatile: bool = False  # there is one more topic, which may lose records, and be deleted and created again
     sasl: str = ""  # the mechanism; "": clients do not authenticate
     max_callback_ms: float = 2_000.0  # how long rebalance callbacks take at most
-    reset: str = "earliest"  # the option auto_offset_reset: earliest or none
+    # The option auto_offset_reset. If it is latest, only new partitions have no committed offset, and members read them
+    # from the beginning, with auto_offset_reset_new_partitions.
+    reset: str = "earliest"
     tls: bool = False  # connections begin with a TLS handshake, which is simulated by two packets
     compressed: bool = False  # records are large, and compressed by more than a factor of 64
     api_timeout_ms: int = 60_000  # the option default_api_timeout_ms
     keys: int = 0  # records have one of this many keys, or none; 0: they have no keys
+    filtered: bool = False  # members drop some of the records with record_filter
     window_bytes: int = 0  # a broker sends this many bytes before the client must read some; 0: no limit
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from support.simulation.scenario import MINUTE_MS
 
+HEADER, SELECTED, DROPPED = "kind", b"selected", b"dropped"  # of the records in a run with filters
 TOPIC = "t"
 GROUP = "g"
 USER, PASSWORD = "alice", "secret"
@@ -17,3 +18,8 @@ ERROR_PAUSE_MS = 100.0  # a program pauses after an error, as applications shoul
 MAX_RAISING_MS = 6_000.0  # how long callbacks raise exceptions
 MAX_FAILURES = 50  # a program opens another consumer after this many errors in a row that cannot be retried
 HEARTBEAT_INTERVAL_MS = 3_000
+
+
+def is_selected(offset: int) -> bool:
+    """Returns True if the filters select the record at this offset."""
+    return offset // 4 % 3 != 1

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import pytest
 
-from kconsumer import TopicPartition, cli, errors
+from kconsumer import ConsumerRecord, HeaderFilter, RawRecord, TopicPartition, cli, errors
 from kconsumer.cli import consume, files, output, positions, progress
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import OffsetAndTimestamp, PartitionInfo
@@ -154,6 +154,23 @@ def test_count_is_exact(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str
     """-n takes no more records than it prints, so the positions of a group stay right."""
     assert (0, "a0\na1\na2\nb0\n", "") == run(capfd, "-n", "4", "--from", "earliest")
     assert {TopicPartition("clicks", 0): 3, TopicPartition("clicks", 1): 1} == consumer.positions
+
+
+def test_filters(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
+    """--header and --key-prefix become `record_filter`, which all of them must select."""
+    assert 0 == run(capfd, "--header", "kind=a=b", "-n", "1", "--from", "earliest")[0]
+    assert HeaderFilter("kind", b"a=b") == consumer.options["record_filter"]
+    run(capfd, "--key-prefix", "k", "--header", "kind=a=b", "-n", "1", "--from", "earliest")
+    selects: Any = consumer.options["record_filter"]
+    headers = [("kind", b"a=b")]
+    found = [(key, given) for key in (b"k1", b"x") for given in (headers, []) if selects(_raw(key, given))]
+    assert [(b"k1", headers)] == found
+    code, _, error = run(capfd, "--header", "kind")
+    assert (2, True) == (code, "'kind' is not of the form NAME=VALUE" in error)
+
+
+def _raw(key: bytes, headers: list[tuple[str, bytes]]) -> RawRecord:
+    return ConsumerRecord("clicks", 0, 0, key=key, headers=headers)
 
 
 def test_in_a_group(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:

@@ -125,6 +125,17 @@ def test_no_subscript(key: object) -> None:
     assert 1 == len(records.records(("t", 0)))
 
 
+def test_a_record_has_no_error() -> None:
+    """record.error(), the first line of most loops over confluent-kafka, has a hint. Other unknown names have none."""
+    (record,) = decode_batches(build_batch([(None, b"v")]), topic="t")
+    name = "error"  # a variable, because a type checker knows no such attribute
+    assert not hasattr(record, name)
+    with pytest.raises(AttributeError, match=r"'ConsumerRecord' object has no attribute 'error'; poll\(\) raises"):
+        getattr(record, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'zzz'$"):
+        getattr(record, "z" * 3)
+
+
 def test_timeout_in_milliseconds(consumer: Consumer) -> None:
     """The error for poll(timeout_ms=1000) names the argument in seconds."""
     with pytest.raises(TypeError, match=r"write poll\(timeout=1\.5\), not timeout_ms="):
@@ -161,6 +172,9 @@ def test_pattern_as_text(consumer: Consumer) -> None:
         (lambda c: TopicPartition("t", 0, 5), r"no offset: write seek\(tp, offset\)"),
         (lambda c: copy.copy(c), "cannot be pickled or copied; make one in each process"),
         (lambda c: Consumer(**{"bootstrap.servers": "a:1"}), r"write Consumer\.from_config"),
+        (lambda c: c.poll(num_messages=5), r"poll\(\) takes max_records=5, not num_messages="),
+        (lambda c: Consumer.from_config({"a": 1}, group_id="g"), r"from_config\({\*\*options, 'group_id': …}\)"),
+        (lambda c: ShareConsumer.from_config({}, "t", group_id="g"), r"takes the options in its mapping"),
     ],
 )
 def test_arguments_of_other_clients(consumer: Consumer, call: Callable[[Any], Any], message: str) -> None:
