@@ -426,12 +426,6 @@ SURPRISES = (
         ),
     ),
     Surprise(
-        "a commit just after a change of leaders",
-        "`commit()` leaves out positions that are being validated against the new leader's log. A later commit has "
-        "them.",
-        ("tests/unit/state/test_subscription_state.py::test_only_valid_positions_are_committed",),
-    ),
-    Surprise(
         "`metrics_recording_level`",
         "It changes nothing: all metrics of a consumer have the level INFO.",
     ),
