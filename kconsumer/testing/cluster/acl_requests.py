@@ -7,7 +7,7 @@ and `FakeCluster.allow` was not called.
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.acls import (
@@ -37,21 +37,15 @@ from kconsumer.testing.cluster.acls import (
     Acl,
 )
 from kconsumer.testing.cluster.error_responses import error_response
-from kconsumer.testing.cluster.requests import Request, handles
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
 
 RESOURCE_TYPES = {TOPIC: 2, GROUP: 3, CLUSTER: 4, TRANSACTIONAL_ID: 5}
 ANY, MATCH, PREFIXED = 1, 2, 4  # a value of a filter that matches all, and pattern types
 DENY, ALLOW = 2, 3
 
 
-class AclRequests:
+class AclRequests(ClusterHandlers):
     """Handles the requests that read and change access control lists."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
 
     def _refused(self, request: Request, operation: str) -> Message | None:
         """Returns the error response to a request if there is no authorizer, or if the client may not send it."""

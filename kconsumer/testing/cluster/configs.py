@@ -8,7 +8,6 @@ Settings of brokers do not change.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.telemetry import (
@@ -37,13 +36,10 @@ from kconsumer.testing.cluster.authorizer import ERRORS
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.group_configs import GROUP_CONFIGS, GroupConfigs
 from kconsumer.testing.cluster.metadata import legal_name
-from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 from kconsumer.testing.cluster.topic import Topic
 from kconsumer.testing.cluster.topic_configs import LIST, TYPES, config_error, type_of
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32  # types of resources
 # Sources of a setting.
@@ -65,11 +61,8 @@ BROKER_DEFAULTS: dict[str, object] = {
 }
 
 
-class Configs:
+class Configs(ClusterHandlers):
     """Handles the requests that read and change settings."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
 
     @handles(LIST_CONFIG_RESOURCES)
     def _list(self, request: Request, _: float) -> ListConfigResourcesResponse:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import FETCH, ZERO_UUID
 from kconsumer.schema.fetch import (
@@ -21,22 +19,16 @@ from kconsumer.testing.cluster.delayed import Delayed
 from kconsumer.testing.cluster.fetch_reads import PartitionReader, failed
 from kconsumer.testing.cluster.fetch_sessions import TOPIC_IDS, FetchContext, FetchRow, Results
 from kconsumer.testing.cluster.releases import is_at_least
-from kconsumer.testing.cluster.requests import Pending, Request, handles
+from kconsumer.testing.cluster.requests import ClusterHandlers, Pending, Request, handles
 from kconsumer.testing.cluster.topic import NO_LEADER
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 ZSTD = 10  # the first version in which topics with compression.type=zstd may be read
 LEADER_HINTS = 16  # the first version whose responses name the new leader (KIP-951)
 MOVED = (Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH)
 
 
-class FetchHandlers:
+class FetchHandlers(ClusterHandlers):
     """Handles Fetch."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
 
     @handles(FETCH)
     def _fetch(self, request: Request, now: float) -> FetchResponse | Pending:

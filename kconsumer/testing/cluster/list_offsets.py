@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
@@ -20,11 +19,8 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.testing.cluster.fetch_reads import READ_COMMITTED, PartitionError, check_leader_epoch, find_partition
 from kconsumer.testing.cluster.releases import is_at_least
-from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
 from kconsumer.testing.cluster.topic import Partition
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 #: The first version with each special timestamp.
@@ -41,11 +37,8 @@ CONSUMER = -1
 NOT_AVAILABLE_ERROR = 5  # the first version with OFFSET_NOT_AVAILABLE
 
 
-class ListOffsetsHandlers:
+class ListOffsetsHandlers(ClusterHandlers):
     """Handles ListOffsets and OffsetForLeaderEpoch."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
 
     # --- ListOffsets ---
 

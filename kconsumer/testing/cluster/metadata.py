@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import encode_response
@@ -35,11 +34,8 @@ from kconsumer.schema.topics import (
 from kconsumer.testing.cluster.acls import CLUSTER, CLUSTER_NAME, TOPIC
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.releases import MIN_LEVELS, features_of, is_at_least
-from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition, Topic
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # names and versions of client software
@@ -59,11 +55,8 @@ def legal_name(name: str) -> bool:
     return LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
-class MetadataHandlers:
+class MetadataHandlers(ClusterHandlers):
     """Handles the requests by which clients find brokers, topics and coordinators."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
 
     def unsupported_api_versions(self, broker: Broker, correlation_id: int) -> bytes:
         """Returns the encoded response to an ApiVersions request in an unsupported version (KIP-511)."""

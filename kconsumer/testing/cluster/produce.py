@@ -7,7 +7,7 @@ error closes the connection.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.decode import crc32c
@@ -27,12 +27,9 @@ from kconsumer.schema.produce import (
 from kconsumer.testing.cluster.delayed import Delayed
 from kconsumer.testing.cluster.log import AppendResult
 from kconsumer.testing.cluster.produced_records import wrong_record
-from kconsumer.testing.cluster.requests import Pending, Request, Response, handles
+from kconsumer.testing.cluster.requests import ClusterHandlers, Pending, Request, Response, handles
 from kconsumer.testing.cluster.stored_batch import StoredBatch, split_batches
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 ALL_REPLICAS = -1
 VALID_ACKS = (ALL_REPLICAS, 0, 1)
@@ -51,11 +48,8 @@ class Row(NamedTuple):
     required_offset: int = 0  # acks=all: the high watermark for which the response waits
 
 
-class ProduceHandler:
+class ProduceHandler(ClusterHandlers):
     """Handles Produce."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
 
     @handles(PRODUCE)
     def _produce(self, request: Request, now: float) -> Response:

@@ -11,6 +11,7 @@ from kconsumer.schema.dsl import Api, Message
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.broker import Broker
+    from kconsumer.testing.cluster.cluster import Cluster
     from kconsumer.testing.cluster.connection import Connection
 
 
@@ -83,6 +84,13 @@ def handles(*apis: Api) -> Callable[[Method], Method]:
         return method
 
     return register
+
+
+class ClusterHandlers:
+    """Handles requests with the state of the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
 
 def handlers_of(*components: object) -> dict[Api, Handler]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import ZERO_UUID
@@ -28,13 +27,10 @@ from kconsumer.schema.topics import (
     DeleteTopicState,
 )
 from kconsumer.testing.cluster.metadata import legal_name
-from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 from kconsumer.testing.cluster.topic import NO_LEADER, Topic
 from kconsumer.testing.cluster.topic_configs import config_error
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 BROKERS_DECIDE = -1  # in place of a number of partitions or replicas (KIP-464)
 HIGH_WATERMARK = -1  # the offset by which DeleteRecords deletes all replicated records
@@ -50,11 +46,8 @@ class AdminError(Exception):
         self.code = code
 
 
-class TopicAdmin:
+class TopicAdmin(ClusterHandlers):
     """Handles the requests that change topics."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
 
     # --- CreateTopics ---
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.transaction_admin import (
@@ -22,21 +21,15 @@ from kconsumer.schema.transaction_admin import (
 from kconsumer.testing.cluster.acls import TOPIC, TRANSACTIONAL_ID
 from kconsumer.testing.cluster.authorizer import ERRORS
 from kconsumer.testing.cluster.fetch_reads import PartitionError, find_partition
-from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
 from kconsumer.testing.cluster.topic import OFFSETS_TOPIC
 from kconsumer.testing.cluster.transactions import ENDING, State, Transaction
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 STATES = {*(state.value for state in State), "Dead", "PrepareEpochFence"}
 
 
-class TransactionQueries:
+class TransactionQueries(ClusterHandlers):
     """Handles the requests that describe producers and transactions."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
 
     @handles(DESCRIBE_PRODUCERS)
     def _describe_producers(self, request: Request, _: float) -> DescribeProducersResponse:

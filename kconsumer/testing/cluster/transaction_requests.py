@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.transactions import (
@@ -22,7 +21,7 @@ from kconsumer.schema.transactions import (
     InitProducerIdResponse,
 )
 from kconsumer.testing.cluster.acls import TOPIC
-from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
 from kconsumer.testing.cluster.transactions import (
     COMPLETE,
     ENDING,
@@ -32,9 +31,6 @@ from kconsumer.testing.cluster.transactions import (
     Transaction,
     TransactionError,
 )
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 FIRST_OF_BROKERS = 4  # the first version of AddPartitionsToTxn with several transactions
 FIRST_WITH_EPOCH_BUMP = 5  # the first version of EndTxn after which the producer has the next epoch
@@ -46,11 +42,8 @@ FIRST_WITH_FENCED = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_
 Key = tuple[str, int]
 
 
-class TransactionRequests:
+class TransactionRequests(ClusterHandlers):
     """Handles the requests of producers to the transaction coordinator."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
 
     def _require_coordinator(self, transactional_id: str, request: Request) -> None:
         """Raise TransactionError if the transactional id is empty, or if another broker is its coordinator."""

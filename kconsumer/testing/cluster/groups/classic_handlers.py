@@ -6,8 +6,6 @@ rest. The group may also be one of the consumer protocol that has classic member
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from kconsumer.schema.classic_group import HeartbeatResponse, LeaveGroupResponse, SyncGroupResponse
@@ -16,21 +14,15 @@ from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_join import rejected
 from kconsumer.testing.cluster.groups.classic_requests import leave_response, leave_row, leaving_members
 from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
-from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers
 from kconsumer.testing.cluster.requests import Request, Response, handles
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 
 MANDATORY_PROTOCOL_VERSION = 5  # of SyncGroup
 JoinableGroup = ClassicGroup | ConsumerGroup  # those that members of the classic protocol can join
 
 
-class ClassicHandlers:
+class ClassicHandlers(GroupHandlers):
     """Handles JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
     # --- JoinGroup ---
 

@@ -8,7 +8,7 @@ assignment.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT
@@ -23,23 +23,17 @@ from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
 from kconsumer.testing.cluster.groups.consumer_heartbeat_checks import UNSET_TIMEOUT, check_epoch, check_request
 from kconsumer.testing.cluster.groups.consumer_leave import leave, require_static, start_session
 from kconsumer.testing.cluster.groups.consumer_member import LEFT_STATIC_EPOCH, ConsumerMember
-from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers
 from kconsumer.testing.cluster.groups.migration import upgrade, validate_upgrade
 from kconsumer.testing.cluster.groups.reconciliation import Owned
 from kconsumer.testing.cluster.groups.topic_regexes import validate_regex
 from kconsumer.testing.cluster.requests import Request, handles
 
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
-
 LEFT_EPOCHS = (-1, LEFT_STATIC_EPOCH)
 
 
-class ConsumerHeartbeatHandler:
+class ConsumerHeartbeatHandler(GroupHandlers):
     """Handles ConsumerGroupHeartbeat."""
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
     @handles(CONSUMER_GROUP_HEARTBEAT)
     def _handle(self, request: Request, now: float) -> ConsumerGroupHeartbeatResponse:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import DESCRIBE_GROUPS, LIST_GROUPS
 from kconsumer.schema.admin import (
@@ -16,22 +14,16 @@ from kconsumer.schema.admin import (
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_member import ClassicMember
 from kconsumer.testing.cluster.groups.classic_rebalance import DEAD, STABLE
-from kconsumer.testing.cluster.groups.group import GroupError, is_old_release
+from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers, is_old_release
 from kconsumer.testing.cluster.requests import Request, handles
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 
 NOT_FOUND_VERSION = 6  # of DescribeGroups; before, a missing group is reported as Dead
 OLD_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe; before Kafka 4.0
 GROUP_OPERATIONS = OLD_GROUP_OPERATIONS | 1 << 10 | 1 << 11  # also describe and alter configs
 
 
-class GroupDescriptions:
+class GroupDescriptions(GroupHandlers):
     """Handles ListGroups and DescribeGroups."""
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
     @handles(LIST_GROUPS)
     def _list(self, request: Request, now: float) -> ListGroupsResponse:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from kconsumer._common.error_codes import CODES
 
 if TYPE_CHECKING:
+    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
     from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
 
 GroupType = Literal["classic", "consumer", "share"]
@@ -99,6 +100,13 @@ class Group(ABC):
     @abstractmethod
     def close(self, now: float) -> None:
         """Cancel all timers, because the group was deleted or replaced."""
+
+
+class GroupHandlers:
+    """Handles requests about groups."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
 
 
 def is_old_release(release: str) -> bool:

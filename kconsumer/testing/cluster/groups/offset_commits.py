@@ -17,7 +17,7 @@ from kconsumer.schema.offsets import (
     OffsetCommitResponseTopic,
 )
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
-from kconsumer.testing.cluster.groups.group import Group, GroupError
+from kconsumer.testing.cluster.groups.group import Group, GroupError, GroupHandlers
 from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
 from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.cluster.topic import Topic
@@ -94,11 +94,8 @@ def commit_each(
         errors.add(partition.row, partition.index, store(partition))
 
 
-class OffsetCommits:
+class OffsetCommits(GroupHandlers):
     """Handles OffsetCommit."""
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
     # --- OffsetCommit ---
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import OFFSET_FETCH, ZERO_UUID
@@ -17,12 +17,9 @@ from kconsumer.schema.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers
 from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
 from kconsumer.testing.cluster.requests import Request, handles
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 
 GROUPS_VERSION = 8
 TOPIC_IDS_VERSION = 10
@@ -30,11 +27,8 @@ GROUP_ERROR_VERSION = 2  # before, each partition has the error of the group
 NO_OFFSET = -1
 
 
-class OffsetFetches:
+class OffsetFetches(GroupHandlers):
     """Handles OffsetFetch."""
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
     @handles(OFFSET_FETCH)
     def _fetch(self, request: Request, now: float) -> OffsetFetchResponse:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.transactions import (
@@ -12,7 +11,7 @@ from kconsumer.schema.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers
 from kconsumer.testing.cluster.groups.offset_commits import (
     KnownPartition,
     PartitionErrors,
@@ -23,19 +22,13 @@ from kconsumer.testing.cluster.groups.offset_commits import (
 )
 from kconsumer.testing.cluster.requests import Request, handles
 
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
-
 TOPIC_IDS_VERSION = 6
 LOADING_VERSION = 2  # before, producers cannot handle COORDINATOR_LOAD_IN_PROGRESS
 STALE_MEMBER: dict[int, int] = {Errors.STALE_MEMBER_EPOCH: Errors.ILLEGAL_GENERATION}
 
 
-class OffsetTransactions:
+class OffsetTransactions(GroupHandlers):
     """Handles TxnOffsetCommit."""
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
     @handles(TXN_OFFSET_COMMIT)
     def _commit(self, request: Request, now: float) -> TxnOffsetCommitResponse:

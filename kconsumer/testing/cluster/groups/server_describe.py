@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, SHARE_GROUP_DESCRIBE
@@ -23,22 +22,16 @@ from kconsumer.testing.cluster.acls import TOPIC
 from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
 from kconsumer.testing.cluster.groups.consumer_member import ConsumerMember
 from kconsumer.testing.cluster.groups.describe import GROUP_OPERATIONS
-from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers
 from kconsumer.testing.cluster.groups.share_group import ASSIGNOR, ShareGroup, ShareMember
 from kconsumer.testing.cluster.requests import Request, handles
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 Row = ConsumerGroupDescribeGroup | ShareGroupDescribeGroup
 
 
-class ServerGroupDescriptions:
+class ServerGroupDescriptions(GroupHandlers):
     """Handles ConsumerGroupDescribe and ShareGroupDescribe."""
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
     @handles(CONSUMER_GROUP_DESCRIBE)
     def _describe_consumer(self, request: Request, now: float) -> ConsumerGroupDescribeResponse:

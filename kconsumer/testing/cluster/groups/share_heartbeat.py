@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import SHARE_GROUP_HEARTBEAT
@@ -13,22 +13,16 @@ from kconsumer.schema.share_group import (
 )
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_join import CLIENT_HOST
-from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers
 from kconsumer.testing.cluster.groups.share_group import ShareGroup, ShareMember
 from kconsumer.testing.cluster.requests import Request, handles
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 MAX_MEMBER_ID_LENGTH = 36
 
 
-class ShareHeartbeatHandler:
+class ShareHeartbeatHandler(GroupHandlers):
     """Handles ShareGroupHeartbeat."""
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
     @handles(SHARE_GROUP_HEARTBEAT)
     def _handle(self, request: Request, now: float) -> ShareGroupHeartbeatResponse:
