@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Unpack
 
 from kconsumer.aio import AsyncConsumer
@@ -13,11 +14,10 @@ from kconsumer.parallel.concurrency import Concurrency, Condition
 from kconsumer.parallel.event_loop_executor import EventLoopExecutor
 from kconsumer.parallel.flows import await_flow
 from kconsumer.parallel.handover import Handover
-from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.processor import ProcessorBase
 from kconsumer.parallel.run_state import RunState
 from kconsumer.parallel.settings import Handler, Options, Settings, Summary
-from kconsumer.parallel.work_queue import DRAIN_INTERVAL_S, WorkQueue
+from kconsumer.parallel.work_queue import WorkQueue
 from kconsumer.types import TopicPartition
 
 
@@ -51,34 +51,13 @@ class LoopQueue(WorkQueue):
 
     _room: LoopCondition
 
-    async def wait_until(  # type: ignore[override]  # awaited by the flow
-        self, condition: Callable[[], bool], timeout_s: float
-    ) -> bool:
-        """Wait until a condition is true. Returns False after the timeout, or at an error."""
-        deadline = self._now() + timeout_s * 1000
-        self._awaited = condition
-        try:
-            while not condition() and self.error is None and (left := deadline - self._now()) > 0:
-                self._room.changed.clear()
-                try:
-                    await asyncio.wait_for(self._room.changed.wait(), left / 1000)
-                except TimeoutError:
-                    break
-        finally:
-            self._awaited = None
-        return condition()
+    async def _wait_for_room(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        self._room.changed.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._room.changed.wait(), timeout_s)
 
-    async def wait_for_handlers(  # type: ignore[override]  # awaited by the flow
-        self, trackers: Collection[OffsetTracker], timeout_s: float
-    ) -> bool:
-        """Wait until no handler processes a record of these closed partitions. Returns False after the timeout."""
-        deadline = self._now() + timeout_s * 1000
-        while self.running(trackers):
-            left = deadline - self._now()
-            if left <= 0:
-                return False
-            await asyncio.sleep(min(DRAIN_INTERVAL_S, left / 1000))
-        return True
+    async def _pause(self, timeout_s: float) -> None:
+        await asyncio.sleep(timeout_s)
 
 
 class LoopExecutor(EventLoopExecutor):

@@ -48,11 +48,7 @@ class Handover(RebalanceListener):
         if state.settings.on_revoke == "drain":
             # The group waits for this member no longer than the poll interval.
             timeout_s = min(state.settings.drain_timeout_s, self._max_poll_interval_s / 2)
-            try:
-                yield from self._wait_for_handlers(removed, timeout_s)
-            except BaseException:  # the task was cancelled: `leave` commits what these have finished, too
-                state.trackers.update((tracker.topic_partition, tracker) for tracker in removed)
-                raise
+            yield from self._wait_for_handlers(removed, timeout_s)
         state.count_abandoned(removed)
         yield from self.transactions.flush([*self._trackers(), *removed])
         failure = yield from state.commit_now(removed)
@@ -64,7 +60,7 @@ class Handover(RebalanceListener):
         """Wait for the handlers of these partitions, and commit meanwhile what has finished, of all partitions."""
         state, deadline = self._state, self._state.clock.now() + timeout_s * 1000
         while (left_s := state.drain_left_s((deadline - state.clock.now()) / 1000)) > 0:
-            if (yield partial(self._queue.wait_for_handlers, removed, min(left_s, KEEP_ALIVE_INTERVAL_S))):
+            if (yield from self._queue.wait_for_handlers(removed, min(left_s, KEEP_ALIVE_INTERVAL_S))):
                 return
             if state.commit_due():
                 yield from state.commit_now([*self._trackers(), *removed])
@@ -135,7 +131,7 @@ class Handover(RebalanceListener):
             self._source.pause_all()
         state = self._state
         while state.drain_left_s(state.settings.drain_timeout_s) > 0:
-            if (yield partial(self._queue.wait_for_handlers, self._trackers(), KEEP_ALIVE_INTERVAL_S)):
+            if (yield from self._queue.wait_for_handlers(self._trackers(), KEEP_ALIVE_INTERVAL_S)):
                 break
             polls = polls and (yield from self._keep_alive())
             yield from self._commit_meanwhile(polls=polls)

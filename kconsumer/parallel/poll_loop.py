@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._core.decode import ConsumerRecord
@@ -52,9 +51,9 @@ class PollLoop:
         more = self._max_records()
         blocked = self._block(more)
         if blocked and self._source.all_blocked:
-            if not (yield partial(self._queue.wait_until, self._has_drained, ROOM_INTERVAL_S)):
+            if not (yield from self._queue.wait_until(self._has_drained, ROOM_INTERVAL_S)):
                 yield from self._poll(0.0, more)
-        elif self._has_room() or (yield partial(self._queue.wait_until, self._has_room, ROOM_INTERVAL_S)):
+        elif self._has_room() or (yield from self._queue.wait_until(self._has_room, ROOM_INTERVAL_S)):
             self._source.resume_all()
             yield from self._poll(self._poll_timeout_s(blocked=blocked), more)
         elif self._queue.error is None:

@@ -67,7 +67,7 @@ class ShareRun(ProcessorBase):
             room = min(self._limit.value(now) - queue.runnable, self._limit.with_retries(now) - self._acquired.count)
             yield from self._poll(self._poll_timeout_s(next_renewal), room)
         else:
-            yield partial(queue.wait_until, self._has_room, WAIT_S)
+            yield from queue.wait_until(self._has_room, WAIT_S)
             yield from self._poll(0.0, 0)  # sends acknowledgements, and keeps the member in its group
         self._check_idle()
 
@@ -155,7 +155,7 @@ class ShareRun(ProcessorBase):
         state.begin_drain()
         while state.drain_left_s(state.settings.drain_timeout_s) > 0:
             polls = polls and (yield from self._poll_at_the_end())
-            if (yield partial(state.queue.wait_for_handlers, trackers, KEEP_ALIVE_INTERVAL_S)):
+            if (yield from state.queue.wait_for_handlers(trackers, KEEP_ALIVE_INTERVAL_S)):
                 break
         before = state.abandoned
         state.count_abandoned(trackers)

@@ -9,12 +9,14 @@ has nothing to do takes from it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 
 from kconsumer._core.decode import ConsumerRecord
 from kconsumer.parallel.batch_scheduler import ALONE, BatchScheduler, Failure, Group
 from kconsumer.parallel.concurrency import Concurrency
+from kconsumer.parallel.flows import Flow
 from kconsumer.parallel.gate import Gate
 from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.producers import Message
@@ -154,18 +156,25 @@ class WorkQueue:
         """
         return self._scheduler.runnable + len(self.handed_over)
 
-    def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> Flow[bool]:
         """Wait until a condition is true, which depends on what workers finish.
 
         Returns False after the timeout, or at an error.
         """
-        with self._lock:
-            self._awaited = condition
-            deadline = self._now() + timeout_s * 1000
+        self._awaited, deadline = condition, self._now() + timeout_s * 1000
+        try:
             while not condition() and self.error is None and (left := deadline - self._now()) > 0:
-                self._room.wait(left / 1000)
+                yield partial(self._wait_for_room, condition, left / 1000)
+        finally:
             self._awaited = None
-            return condition()
+        return condition()
+
+    def _wait_for_room(self, condition: Callable[[], bool], timeout_s: float) -> Awaitable[None] | None:
+        """Wait for a notification. Returns what must be awaited, if this waits in an event loop."""
+        with self._lock:
+            if not condition() and self.error is None:
+                self._room.wait(timeout_s)
+        return None
 
     @property
     def delayed(self) -> int:
@@ -240,16 +249,21 @@ class WorkQueue:
         """Returns the tracker and the offset of each record whose handler has started, and may not have returned."""
         return {(task[0], task[2].offset) for worker in self.workers for task in worker.started}
 
-    def wait_for_handlers(self, trackers: Collection[OffsetTracker], timeout_s: float) -> bool:
+    def wait_for_handlers(self, trackers: Collection[OffsetTracker], timeout_s: float) -> Flow[bool]:
         """Wait until no handler processes a record of these closed partitions. Returns False after the timeout."""
         deadline = self._now() + timeout_s * 1000
-        with self._lock:
-            while self.running(trackers):
-                left = deadline - self._now()
-                if left <= 0:
-                    return False
-                self._room.wait(min(DRAIN_INTERVAL_S, left / 1000))
+        while self.running(trackers):
+            left = deadline - self._now()
+            if left <= 0:
+                return False
+            yield partial(self._pause, min(DRAIN_INTERVAL_S, left / 1000))
         return True
+
+    def _pause(self, timeout_s: float) -> Awaitable[None] | None:
+        """Wait, as `_wait_for_room` does."""
+        with self._lock:
+            self._room.wait(timeout_s)
+        return None
 
     # --- workers -----------------------------------------------------------------------------------------------------
 
