@@ -25,7 +25,7 @@ ATTEMPTS, DUE, FIRST_TIMESTAMP = (
     "retry_topic-original-timestamp",
 )
 ORIGINAL_TIMESTAMP = "kafka_original-timestamp"
-MAX_ATTEMPTS = 2**31 - 1  # another program may have written any bytes
+MAX_ATTEMPTS, MAX_TIMESTAMP = 2**31 - 1, 2**63 - 1  # another program may have written any bytes as headers
 #: Headers that a record keeps from topic to topic: they say where it was first.
 KEPT = {
     "kafka_original-topic",
@@ -106,13 +106,14 @@ class RetryTopics(DeadLetters):
         found[ATTEMPTS] = min(attempts + 1, MAX_ATTEMPTS).to_bytes(4, "big")
         found[FIRST_TIMESTAMP] = _big_integer(record.timestamp)
         found.update((name, earlier[name]) for name in KEPT if name in earlier)
-        topic, timestamp = self._topic, int.from_bytes(found[ORIGINAL_TIMESTAMP] or b"", "big", signed=True)
+        topic, timestamp = self._topic, int.from_bytes(found[ORIGINAL_TIMESTAMP] or b"\xff", "big", signed=True)
         if record.topic in self._next and self._retry.retries(error) and not _is_poisoned(error):
             # The time of the record is that of its writing: brokers could delete one that is old before it is due.
             topic, delay_ms = self._next[record.topic]
             timestamp, found[DUE] = -1, _big_integer(self._clock.wall_ms() + delay_ms)
         headers = [(name, data) for name, data in record.headers if name not in found and name != DUE]
-        return self._message(topic, record, [*headers, *found.items()], None if timestamp < 0 else timestamp)
+        written_at = timestamp if 0 <= timestamp <= MAX_TIMESTAMP else None
+        return self._message(topic, record, [*headers, *found.items()], written_at)
 
     # --- records of delay topics -------------------------------------------------------------------------------------
 

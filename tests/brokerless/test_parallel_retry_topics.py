@@ -237,6 +237,17 @@ def test_records_of_delay_topics_that_others_wrote(cluster: FakeCluster) -> None
     assert len(read(cluster, FIRST)) == offsets(cluster)[FIRST]
 
 
+@pytest.mark.parametrize("data", [b"\x7f" * 20, b"", None])
+def test_headers_may_have_any_bytes(cluster: FakeCluster, data: bytes | None) -> None:
+    """A record whose headers another program has written ends no run."""
+    names = ("retry_topic-attempts", "retry_topic-backoff-timestamp", "kafka_original-timestamp")
+    cluster.produce(FIRST, ["bad"], headers=[(name, data) for name in names])
+    with Consumer("orders", **options(cluster)) as consumer:
+        topics = RetryTopics(confluent(cluster), DELAYS_S, DEAD)
+        Processor(consumer, Handler(), order="none", retry=None, on_failure=topics).run()
+    assert [b"bad", b"bad"] == [record.value for record in read(cluster, DEAD)]
+
+
 @pytest.mark.parametrize("order", ["partition", "key", "none"])
 def test_records_that_are_not_due_hold_back_nothing(cluster: FakeCluster, order: Any) -> None:
     """However many wait in a delay topic, the other topics are read. No more of them are taken than may wait."""
