@@ -54,7 +54,8 @@ class LoopQueue(WorkQueue):
     async def _wait_for_room(self, condition: Callable[[], bool], timeout_s: float) -> None:
         self._room.changed.clear()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._room.changed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):  # `wait_for` of Python 3.11 ignores a cancellation after `set`
+                await self._room.changed.wait()
 
     async def _pause(self, timeout_s: float) -> None:
         await asyncio.sleep(timeout_s)

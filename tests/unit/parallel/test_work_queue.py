@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from kconsumer import ConsumerRecord, TopicPartition
+from kconsumer.parallel.async_processor import LoopConcurrency, LoopQueue
 from kconsumer.parallel.concurrency import Concurrency, Condition
+from kconsumer.parallel.flows import await_flow
 from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.settings import Settings
 from kconsumer.parallel.work_queue import RECLAIM_INTERVAL_S, Worker, WorkQueue
@@ -120,3 +123,23 @@ def test_records_that_wait_are_not_runnable(clock: StandingClock) -> None:
     clock.now_ms = 1e6
     queue.exchange(worker)
     assert (3, 3) == (queue.in_flight, queue.runnable)
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_wait_in_an_event_loop_can_always_be_cancelled(steps: int) -> None:
+    """Also if the loop has just notified it, whatever of this has happened by then."""
+
+    async def run() -> bool:
+        queue = LoopQueue(Settings(), LoopConcurrency(), lambda: None)
+        task = asyncio.create_task(await_flow(queue.wait_until(lambda: False, 20.0)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        queue.close([], all_work=True)
+        queue.exchange(queue.new_worker(), wait=False)  # notifies it
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=5.0)
+        return task.cancelled()
+
+    assert asyncio.run(run())
