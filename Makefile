@@ -27,9 +27,10 @@ WAITING_WORKERS ?= $(shell expr $$(nproc) \* 2)
 BROKER_WORKERS ?= $(shell expr $$(nproc) + 2)
 FAKE_WORKERS ?= $(shell expr $$(nproc) \* 4)
 # A second build, with the sanitizers, of the same generated C files; and the tests that look at bytes, without those of
-# the cluster model, which is written in Python. `tox -e asan`, in CI for each change, runs all that need no broker.
+# the cluster model, which is written in Python, and of tests/fuzz, whose inputs are the first ones of run.py.
+# `tox -e asan`, in CI for each change, runs all that need no broker.
 SANITIZED := build/sanitized
-SANITIZED_TESTS = tests/fuzz tests/brokerless/test_dropped_consumers.py $(shell grep -lE 'kconsumer\._core(\.[^l]| import)|decode_batches' tests/unit/[!t]*/*.py)
+SANITIZED_TESTS = tests/brokerless/test_dropped_consumers.py $(shell grep -lE 'kconsumer\._core(\.[^l]| import)|decode_batches' tests/unit/[!t]*/*.py)
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
@@ -150,10 +151,10 @@ spark: setup $(STAMPS)/spark-jars $(STAMPS)/postgres  ## tests in a real Spark s
 	$(PYTEST) tests/spark -q -n 2 --dist loadfile --no-loadscope-reorder $(if $(T),-k '$(T)',-m 'not long')
 
 # These compute, and their results do not depend on the time they take.
-COMPUTING := simulate sanitized
+COMPUTING := types simulate sanitized
 
 test: setup  ## what every change must pass, from a fresh clone; prints how long each part took (tox.ini has more)
-	@$(BIN)/python tools/run_parts.py lint types unit threads integration-fake slower integration spark \
+	@$(BIN)/python tools/run_parts.py lint unit threads integration-fake slower integration spark \
 	    --background $(COMPUTING)
 
 bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for a smoke run)
