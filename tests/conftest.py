@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import signal
@@ -76,6 +77,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_nightly(item.nodeid):
             item.add_marker(pytest.mark.long)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what exists now, such as thousands of test items, out of the collections of garbage that tests make: each
+    takes a tenth of the time.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -473,6 +473,7 @@ def test_a_channel_outlives_its_socket(pair: Pair) -> None:
 @pytest.mark.parametrize("alert", sorted(ALERTS))
 def test_names_of_alerts(alert: str) -> None:
     """OpenSSL's texts of alerts lead to the same hints as the names that Python's ssl has for them."""
+    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # OpenSSL loads its texts when the process makes its first context
     names = {name_of_reason(openssl.reason(20 << 23 | 1000 + number)) for number in range(256)}
     assert any(
         alert_hint(OpenSslError(name), CONFIG) == alert_hint(OpenSslError(f"ALERT_{alert}"), CONFIG) for name in names
