@@ -197,22 +197,6 @@ def test_close_waits_for_acknowledgements(share: ShareGroup) -> None:
     assert {0, 1, 2} == share.acknowledged()
 
 
-def test_explicit_acknowledgements(share: ShareGroup) -> None:
-    """A released record goes to another member; the others are done. commit_async() reports them later."""
-    share.topic()
-    share.produce(*values(3))
-    first = share.member(**EXPLICIT)
-    found = poll_records(first, 3)
-    for record, kind in zip(found, (ACCEPT, REJECT, RELEASE), strict=True):
-        first.acknowledge(record, kind)
-    first.commit_async()
-    second = share.member(**EXPLICIT)
-    (again,) = poll_records(second, 1)
-    assert (2, 2) == (again.offset, again.delivery_count)
-    acknowledge(second, [again])
-    wait_until(lambda: bool(first.poll(0.1)) or {0, 1, 2} == share.acknowledged(), 20, "acknowledgements")
-
-
 def test_release_then_accept(share: ShareGroup) -> None:
     """Before it is sent, an acknowledgement can be replaced; a record of an earlier poll cannot be acknowledged."""
     share.topic()
@@ -431,19 +415,6 @@ def test_members_at_the_same_time(share: ShareGroup) -> None:
         thread.join(60)
     assert everything.is_set()
     assert {1} == set(received.values())
-
-
-def test_one_member_after_the_other(share: ShareGroup) -> None:
-    """A second member continues after what the first one has committed."""
-    share.topic()
-    for first in range(0, 100, 10):
-        share.produce(*values(10, first))
-    first = share.member(max_poll_records=10)
-    seen = offsets(poll_records(first, 40))
-    first.commit()
-    first.close()
-    rest = offsets(poll_records(share.member(), 100 - len(seen)))
-    assert list(range(100)) == sorted(seen + rest)
 
 
 def test_close_releases_the_last_poll(share: ShareGroup) -> None:
