@@ -18,12 +18,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer.types import TopicPartition
 
 _threads = threading.local()  # `calls`: the DeferredCalls of the engine to which the thread belongs
-_instances: weakref.WeakSet[DeferredCalls] = weakref.WeakSet()
-_registry = SignalSafeLock()  # reentrant: a signal handler may log while it is held
+# Not a WeakSet: its iteration fails if another thread frees an instance at the wrong moment. A copy is atomic.
+_instances: set[weakref.ref[DeferredCalls]] = set()
 
 
 class DeferredCalls:
@@ -36,8 +35,7 @@ class DeferredCalls:
         self._owned: Callable[[], bool] = lock._is_owned  # of an RLock, as threading.Condition uses it
         self.fields = fields
         self.waiting: deque[Callable[[], object]] = deque()
-        with _registry:
-            _instances.add(self)
+        _instances.add(weakref.ref(self, _instances.discard))
 
     def call(self, function: Callable[[], object]) -> None:
         """Call a function now. If the calling thread holds the lock, queue the function for `run` instead."""
@@ -74,8 +72,8 @@ def _hand_over(record: logging.LogRecord) -> bool:
 
     If the calling thread holds an engine's lock, queues the record for later and returns False.
     """
-    with _registry:
-        held = [calls for calls in _instances if calls.locked]
+    instances = [reference() for reference in _instances.copy()]
+    held = [calls for calls in instances if calls is not None and calls.locked]
     _add_fields(record, held[0] if held else getattr(_threads, "calls", None))
     if not held:
         return True

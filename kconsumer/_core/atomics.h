@@ -1,4 +1,4 @@
-/* Atomic operations of blocks.h and arrow_abi.h, with the built-in functions of GCC and Clang, or those of MSVC.
+/* Atomic operations for memory that threads share, with the built-in functions of GCC and Clang, or those of MSVC.
  *
  * The functions of MSVC order all memory accesses, as the others do by their last argument or more strictly. */
 #ifndef KCONSUMER_ATOMICS_H
@@ -41,6 +41,27 @@ static inline void *kc_atomic_load(void **at)
     return _InterlockedCompareExchangePointer((void *volatile *) at, NULL, NULL);
 }
 
+static inline int kc_atomic_load_8(const uint8_t *at)
+{
+    return (uint8_t) _InterlockedOr8((volatile char *) at, 0);
+}
+
+static inline void kc_atomic_store_8(uint8_t *at, uint8_t number)
+{
+    _InterlockedExchange8((volatile char *) at, (char) number);
+}
+
+/* Acquire a lock if no thread holds it: a number that is 0 while it is free. Returns 0 if a thread holds it. */
+static inline int kc_try_lock(int32_t *lock)
+{
+    return _InterlockedExchange((volatile long *) lock, 1) == 0;
+}
+
+static inline void kc_unlock(int32_t *lock)
+{
+    _InterlockedExchange((volatile long *) lock, 0);
+}
+
 #else
 
 /* Add to a number and return the new value. */
@@ -68,6 +89,27 @@ static inline void *kc_atomic_exchange(void **at, void *pointer)
 static inline void *kc_atomic_load(void **at)
 {
     return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+
+static inline int kc_atomic_load_8(const uint8_t *at)
+{
+    return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+
+static inline void kc_atomic_store_8(uint8_t *at, uint8_t number)
+{
+    __atomic_store_n(at, number, __ATOMIC_RELEASE);
+}
+
+/* Acquire a lock if no thread holds it: a number that is 0 while it is free. Returns 0 if a thread holds it. */
+static inline int kc_try_lock(int32_t *lock)
+{
+    return __atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE) == 0;
+}
+
+static inline void kc_unlock(int32_t *lock)
+{
+    __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
 }
 
 #endif

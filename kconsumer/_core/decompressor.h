@@ -1,13 +1,14 @@
 /* A thread that decompresses zstd batches in advance, without the GIL and without Python objects.
  *
  * The decompression functions come from shared libraries (see decompressor.pyx). One thread serves the whole process
- * until it exits. Callers hold the GIL, so there is only one at a time. A forked child process has no such thread
- * and starts its own.
+ * until it exits. Without the GIL, several threads may call these functions at the same time. A forked child process has
+ * no such thread and starts its own.
  *
- * A task is one batch to decompress. Tasks are at fixed addresses and are never freed, so they need no lock: the
- * thread or a caller claims a task by changing its state from KC_WAITING to KC_RUNNING, and then runs it. An entry
- * of the queue may be outdated. If its task is finished or free, it cannot be claimed, and the entry is ignored. If
- * its task is in use for another batch, that batch is decompressed, which does no harm. */
+ * A task is one batch to decompress. Tasks are at fixed addresses and are never freed, so they need no lock: a caller
+ * takes a free task by changing its state from KC_IDLE to KC_TAKEN. The thread or a caller claims a task by changing its
+ * state from KC_WAITING to KC_RUNNING, and then runs it. An entry of the queue may be outdated. If its task is finished
+ * or free, it cannot be claimed, and the entry is ignored. If its task is in use for another batch, that batch is
+ * decompressed, which does no harm. No caller waits for another one: if the queue is locked, a task is not queued. */
 #ifndef KCONSUMER_DECOMPRESSOR_H
 #define KCONSUMER_DECOMPRESSOR_H
 
@@ -16,6 +17,8 @@
 #else
 
 #include <Python.h>
+
+#include "atomics.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -31,7 +34,7 @@
 #define KC_YIELDS 100
 #define KC_TASKS_SKIPPED_WHEN_CROWDED 1000
 
-typedef enum { KC_IDLE, KC_WAITING, KC_RUNNING, KC_DONE } kc_task_state;
+typedef enum { KC_IDLE, KC_TAKEN, KC_WAITING, KC_RUNNING, KC_DONE } kc_task_state;
 typedef enum { KC_LZ4, KC_ZSTD } kc_codec;
 
 struct kc_decompressor;
@@ -53,26 +56,29 @@ static kc_lz4_function kc_lz4;
 static kc_zstd_function kc_zstd;
 static unsigned (*kc_zstd_is_error)(size_t);
 static void *(*kc_zstd_new_context)(void);
+static size_t (*kc_zstd_free_context)(void *);
 
 typedef struct kc_decompressor {
     kc_task tasks[KC_TASKS];
-    kc_task *queue[KC_QUEUE];
-    unsigned put;   /* number of entries ever added, by callers; atomic */
+    kc_task *queue[KC_QUEUE]; /* atomic */
+    unsigned put;   /* number of entries ever added, by callers that hold `adding`; atomic */
     unsigned taken; /* number of entries ever removed, by the thread; atomic */
-    unsigned next;  /* the task at which the search for a free one starts */
-    int crowded;    /* how many more tasks kc_task_new refuses, because the thread had no core of its own */
+    unsigned next;  /* the task at which the search for a free one starts; atomic */
+    int crowded;    /* how many more tasks kc_task_new refuses, because the thread had no core of its own; atomic */
+    int32_t adding; /* a lock: a caller adds an entry */
     int sleeping;   /* the thread waits for `woken`, or is about to; guarded by `lock`, but also read without it */
     pthread_mutex_t lock;
     pthread_cond_t woken;
 } kc_decompressor;
 
-static kc_decompressor *kc_process_decompressor;
+static kc_decompressor *kc_process_decompressor; /* atomic */
+static void *kc_spare_context; /* the context that a caller uses next, or NULL; atomic */
 
 /* Load the functions of a codec from a library. Returns 0 if the library or a function is missing. */
 static inline int kc_use_library(kc_codec codec, const char *library)
 {
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    void *lz4, *zstd, *zstd_is_error, *zstd_new_context;
+    void *lz4, *zstd, *zstd_is_error, *zstd_new_context, *zstd_free_context;
     if (handle == NULL)
         return 0;
     if (codec == KC_LZ4) {
@@ -85,10 +91,12 @@ static inline int kc_use_library(kc_codec codec, const char *library)
     zstd = dlsym(handle, "ZSTD_decompressDCtx");
     zstd_is_error = dlsym(handle, "ZSTD_isError");
     zstd_new_context = dlsym(handle, "ZSTD_createDCtx");
-    if (zstd == NULL || zstd_is_error == NULL || zstd_new_context == NULL)
+    zstd_free_context = dlsym(handle, "ZSTD_freeDCtx");
+    if (zstd == NULL || zstd_is_error == NULL || zstd_new_context == NULL || zstd_free_context == NULL)
         return 0;
     kc_zstd_is_error = (unsigned (*)(size_t)) zstd_is_error;
     kc_zstd_new_context = (void *(*) (void) ) zstd_new_context;
+    kc_zstd_free_context = (size_t (*)(void *)) zstd_free_context;
     kc_zstd = (kc_zstd_function) zstd;
     return 1;
 }
@@ -151,7 +159,7 @@ static void *kc_decompress_loop(void *argument)
     for (;;) {
         if (__atomic_load_n(&decompressor->put, __ATOMIC_ACQUIRE) == decompressor->taken)
             kc_decompressor_sleep(decompressor);
-        task = decompressor->queue[decompressor->taken % KC_QUEUE];
+        task = __atomic_load_n(&decompressor->queue[decompressor->taken % KC_QUEUE], __ATOMIC_RELAXED);
         __atomic_store_n(&decompressor->taken, decompressor->taken + 1, __ATOMIC_RELEASE);
         if (kc_task_claim(task))
             kc_task_run(task, &context);
@@ -159,23 +167,22 @@ static void *kc_decompress_loop(void *argument)
     return NULL;
 }
 
+static int32_t kc_creating; /* a lock: a caller creates the decompressor of the process */
+
 static void kc_after_fork(void)
 {
     kc_process_decompressor = NULL; /* leaked on purpose: its thread does not exist in the child */
+    kc_unlock(&kc_creating); /* a thread that does not exist in the child may have held it */
 }
 
-/* Return the decompressor of the process. The first call creates it and starts its thread. Returns NULL if memory or
- * threads are exhausted. */
-static inline kc_decompressor *kc_decompressor_get(void)
+/* Create the decompressor of the process and start its thread. Returns NULL if memory or threads are exhausted. */
+static inline kc_decompressor *kc_decompressor_new(void)
 {
     static int fork_handler_set;
-    kc_decompressor *decompressor = kc_process_decompressor;
+    kc_decompressor *decompressor = calloc(1, sizeof *decompressor);
     pthread_t thread;
     sigset_t all, before;
     int refused;
-    if (decompressor != NULL)
-        return decompressor;
-    decompressor = calloc(1, sizeof *decompressor);
     if (decompressor == NULL)
         return NULL;
     pthread_mutex_init(&decompressor->lock, NULL);
@@ -191,7 +198,22 @@ static inline kc_decompressor *kc_decompressor_get(void)
     pthread_detach(thread);
     if (!fork_handler_set)
         fork_handler_set = pthread_atfork(NULL, NULL, kc_after_fork) == 0;
-    return kc_process_decompressor = decompressor;
+    __atomic_store_n(&kc_process_decompressor, decompressor, __ATOMIC_RELEASE);
+    return decompressor;
+}
+
+/* Return the decompressor of the process. The first call creates it. Returns NULL if that fails, or if another caller
+ * creates it now. */
+static inline kc_decompressor *kc_decompressor_get(void)
+{
+    kc_decompressor *decompressor = __atomic_load_n(&kc_process_decompressor, __ATOMIC_ACQUIRE);
+    if (decompressor != NULL || !kc_try_lock(&kc_creating))
+        return decompressor;
+    decompressor = __atomic_load_n(&kc_process_decompressor, __ATOMIC_ACQUIRE);
+    if (decompressor == NULL)
+        decompressor = kc_decompressor_new();
+    kc_unlock(&kc_creating);
+    return decompressor;
 }
 
 /* Return a free task for the caller to fill and submit. Returns NULL if all tasks are in use, or while tasks are
@@ -200,16 +222,17 @@ static inline kc_task *kc_task_new(void)
 {
     kc_decompressor *decompressor = kc_decompressor_get();
     kc_task *task;
-    int i;
+    int i, idle;
     if (decompressor == NULL)
         return NULL;
-    if (decompressor->crowded > 0) {
-        decompressor->crowded--;
+    if (__atomic_load_n(&decompressor->crowded, __ATOMIC_RELAXED) > 0) {
+        __atomic_fetch_sub(&decompressor->crowded, 1, __ATOMIC_RELAXED);
         return NULL;
     }
     for (i = 0; i < KC_TASKS; i++) {
-        task = &decompressor->tasks[decompressor->next++ % KC_TASKS];
-        if (__atomic_load_n(&task->state, __ATOMIC_ACQUIRE) == KC_IDLE) {
+        task = &decompressor->tasks[__atomic_fetch_add(&decompressor->next, 1, __ATOMIC_RELAXED) % KC_TASKS];
+        idle = KC_IDLE;
+        if (__atomic_compare_exchange_n(&task->state, &idle, KC_TAKEN, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
             task->owner = decompressor;
             return task;
         }
@@ -217,15 +240,21 @@ static inline kc_task *kc_task_new(void)
     return NULL;
 }
 
-/* Submit a task. If the queue is full, the task is not queued, and kc_task_end will run it on the calling thread. */
+/* Submit a task. If the queue is full or locked, the task is not queued, and kc_task_end will run it on the calling
+ * thread. */
 static inline void kc_task_submit(kc_task *task)
 {
     kc_decompressor *decompressor = task->owner;
+    unsigned put;
     __atomic_store_n(&task->state, KC_WAITING, __ATOMIC_RELEASE);
-    if (decompressor->put - __atomic_load_n(&decompressor->taken, __ATOMIC_ACQUIRE) == KC_QUEUE)
+    if (!kc_try_lock(&decompressor->adding))
         return;
-    decompressor->queue[decompressor->put % KC_QUEUE] = task;
-    __atomic_store_n(&decompressor->put, decompressor->put + 1, __ATOMIC_SEQ_CST);
+    put = __atomic_load_n(&decompressor->put, __ATOMIC_RELAXED);
+    if (put - __atomic_load_n(&decompressor->taken, __ATOMIC_ACQUIRE) != KC_QUEUE) {
+        __atomic_store_n(&decompressor->queue[put % KC_QUEUE], task, __ATOMIC_RELAXED);
+        __atomic_store_n(&decompressor->put, put + 1, __ATOMIC_SEQ_CST);
+    }
+    kc_unlock(&decompressor->adding);
 }
 
 /* Wake the thread if it sleeps. Called once after several submissions. */
@@ -242,9 +271,12 @@ static inline void kc_decompressor_wake(kc_decompressor *decompressor)
 static inline int kc_run_waiting_task(kc_decompressor *decompressor, void **context)
 {
     unsigned at = __atomic_load_n(&decompressor->taken, __ATOMIC_ACQUIRE);
-    for (; at != decompressor->put; at++) {
-        if (kc_task_claim(decompressor->queue[at % KC_QUEUE])) {
-            kc_task_run(decompressor->queue[at % KC_QUEUE], context);
+    unsigned end = __atomic_load_n(&decompressor->put, __ATOMIC_ACQUIRE);
+    kc_task *task;
+    for (; at != end; at++) {
+        task = __atomic_load_n(&decompressor->queue[at % KC_QUEUE], __ATOMIC_RELAXED);
+        if (kc_task_claim(task)) {
+            kc_task_run(task, context);
             return 1;
         }
     }
@@ -279,21 +311,28 @@ static inline int kc_task_await(kc_task *task)
  * result is -1. */
 static inline ptrdiff_t kc_task_end(kc_task *task, int wanted)
 {
-    static void *context;
-    if (task->owner != kc_process_decompressor) /* submitted before a fork */
+    void *context;
+    ptrdiff_t result;
+    int claimed;
+    if (task->owner != __atomic_load_n(&kc_process_decompressor, __ATOMIC_ACQUIRE)) /* submitted before a fork */
         return -1;
-    if (kc_task_claim(task)) {
-        if (wanted)
+    claimed = kc_task_claim(task);
+    if (wanted) {
+        context = kc_atomic_exchange(&kc_spare_context, NULL);
+        if (claimed)
             kc_task_run(task, &context);
-    } else {
-        while (wanted && __atomic_load_n(&task->state, __ATOMIC_ACQUIRE) != KC_DONE)
+        while (__atomic_load_n(&task->state, __ATOMIC_ACQUIRE) != KC_DONE)
             if (!kc_run_waiting_task(task->owner, &context))
                 break;
-        if (kc_task_await(task))
-            task->owner->crowded = KC_TASKS_SKIPPED_WHEN_CROWDED;
+        context = kc_atomic_exchange(&kc_spare_context, context);
+        if (context != NULL) /* of a caller that has used another one meanwhile */
+            kc_zstd_free_context(context);
     }
+    if (!claimed && kc_task_await(task))
+        __atomic_store_n(&task->owner->crowded, KC_TASKS_SKIPPED_WHEN_CROWDED, __ATOMIC_RELAXED);
+    result = task->result;
     __atomic_store_n(&task->state, KC_IDLE, __ATOMIC_RELEASE);
-    return wanted ? task->result : -1;
+    return wanted ? result : -1;
 }
 
 #endif

@@ -9,10 +9,17 @@
 #include <Python.h>
 #include <string.h>
 
+#include "atomics.h"
+
 enum {
     KC_MAX_REFILLED = 4096, /* larger objects are freed as soon as possible */
     KC_MIN_REFILLED = 2,      /* smaller objects are shared by the whole process */
-    KC_MAX_WASTE = 64               /* maximum of unused bytes in a reused object, which the user may keep for long */
+    KC_MAX_WASTE = 64,              /* maximum of unused bytes in a reused object, which the user may keep for long */
+#if defined(Py_GIL_DISABLED)
+    KC_REUSES = 0                   /* whether `kc_only_reference` ever returns 1 */
+#else
+    KC_REUSES = 1
+#endif
 };
 
 /* Returns whether the caller has the only reference to `object`, so that it may be changed.
@@ -29,6 +36,27 @@ static inline int kc_only_reference(PyObject *object)
     return PyUnstable_Object_IsUniquelyReferenced(object);
 #else
     return Py_REFCNT(object) == 1;
+#endif
+}
+
+/* Returns those of the bits `parts` that are set in `made`: which fields of a record have objects. Without the GIL another
+ * thread may set them, after it has stored the object. */
+static inline int kc_made(const uint8_t *made, int parts)
+{
+#if defined(Py_GIL_DISABLED)
+    return kc_atomic_load_8(made) & parts;
+#else
+    return *made & parts;
+#endif
+}
+
+/* Set bits in `made`, after their objects were stored. Only one thread at a time may call this. */
+static inline void kc_set_made(uint8_t *made, int parts)
+{
+#if defined(Py_GIL_DISABLED)
+    kc_atomic_store_8(made, (uint8_t)(*made | parts));
+#else
+    *made = (uint8_t)(*made | parts);
 #endif
 }
 

@@ -15,7 +15,12 @@ from kconsumer.errors import ProtocolError
 # --- the pool of receive blocks -----------------------------------------------------------------------------
 # A consumer receives many fetch responses of about a megabyte. If the block of each response was returned to the
 # system, the page faults of the next block would cost more than receiving the bytes. Freed blocks are therefore kept in
-# a pool. Blocks are taken and returned only with the GIL, so the pool needs no lock.
+# a pool. A thread that finds the pool locked does not wait, but uses malloc and free; that happens only without the
+# GIL. So a child is not blocked either if another thread of its parent held the lock during the fork.
+
+cdef extern from "atomics.h" nogil:
+    bint kc_try_lock(int32_t* lock) noexcept
+    void kc_unlock(int32_t* lock) noexcept
 
 cdef enum:
     POOL_BLOCKS = 8
@@ -26,6 +31,7 @@ cdef struct Block:
     unsigned char* data
     Py_ssize_t capacity
 
+cdef int32_t pool_lock = 0     # guards the next three
 cdef Block[POOL_BLOCKS] pool
 cdef int pooled = 0
 cdef Py_ssize_t pooled_bytes = 0
@@ -50,24 +56,33 @@ cdef unsigned char* take_block(Py_ssize_t size, Py_ssize_t* capacity) except NUL
     Takes the smallest sufficient block from the pool. Allocates a new block if the pool has none, or if that block is
     larger than `size` by more than a quarter. Raises MemoryError.
     """
+    cdef unsigned char* data = NULL
+    if size >= MIN_POOLED_BYTES and kc_try_lock(&pool_lock):
+        data = take_pooled(size, capacity)
+        kc_unlock(&pool_lock)
+    if data == NULL:
+        capacity[0] = rounded(size)
+        data = <unsigned char*> malloc(<size_t> capacity[0])
+        if data == NULL:
+            raise MemoryError()
+    return data
+
+
+cdef unsigned char* take_pooled(Py_ssize_t size, Py_ssize_t* capacity) noexcept:
+    """Do what `take_block` does, but return NULL if the pool has no such block."""
     global pooled, pooled_bytes
     cdef int i, best = -1
     cdef unsigned char* data
-    if size >= MIN_POOLED_BYTES:
-        for i in range(pooled):
-            if size <= pool[i].capacity <= size + (size >> 2) and (best < 0 or pool[i].capacity < pool[best].capacity):
-                best = i
-    if best >= 0:
-        data = pool[best].data
-        capacity[0] = pool[best].capacity
-        pooled_bytes -= capacity[0]
-        pooled -= 1
-        pool[best] = pool[pooled]
-        return data
-    capacity[0] = rounded(size)
-    data = <unsigned char*> malloc(<size_t> capacity[0])
-    if data == NULL:
-        raise MemoryError()
+    for i in range(pooled):
+        if size <= pool[i].capacity <= size + (size >> 2) and (best < 0 or pool[i].capacity < pool[best].capacity):
+            best = i
+    if best < 0:
+        return NULL
+    data = pool[best].data
+    capacity[0] = pool[best].capacity
+    pooled_bytes -= capacity[0]
+    pooled -= 1
+    pool[best] = pool[pooled]
     return data
 
 
@@ -78,7 +93,7 @@ cdef void give_block(unsigned char* data, Py_ssize_t capacity) noexcept:
     """
     global pooled, pooled_bytes
     cdef int i, dropped = 0
-    if not MIN_POOLED_BYTES <= capacity <= MAX_POOL_BYTES:
+    if not MIN_POOLED_BYTES <= capacity <= MAX_POOL_BYTES or not kc_try_lock(&pool_lock):
         free(data)
         return
     while pooled - dropped == POOL_BLOCKS or pooled_bytes + capacity > MAX_POOL_BYTES:
@@ -93,6 +108,7 @@ cdef void give_block(unsigned char* data, Py_ssize_t capacity) noexcept:
     pool[pooled].capacity = capacity
     pooled += 1
     pooled_bytes += capacity
+    kc_unlock(&pool_lock)
 
 
 # --- memory -------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ log = get_logger(__name__)
 
 FETCH_OVERHEAD_BYTES = 512  # size of a Fetch response without its batches
 SHARE = "share"  # the group protocol of options that only a ShareConsumer has
-_client_numbers = itertools.count(1)  # next() is atomic
+_client_numbers = itertools.count(1)  # next() is atomic (without the GIL, from Python 3.14 on)
 
 
 def derive(values: dict[str, Any], given: Mapping[str, str]) -> None:

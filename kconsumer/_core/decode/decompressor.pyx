@@ -11,6 +11,7 @@ switch interval) each time.
 """
 
 cimport cython
+from libc.stdint cimport int64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memset
 
@@ -29,6 +30,10 @@ cdef extern from "decompressor.h" nogil:
     void kc_decompressor_wake(kc_decompressor* decompressor)
     Py_ssize_t kc_task_end(kc_task* task, bint wanted)
 
+cdef extern from "atomics.h" nogil:
+    int64_t kc_atomic_add_64(int64_t* at, int64_t number) noexcept
+    int64_t kc_atomic_load_64(int64_t* at) noexcept
+
 
 cdef enum:
     LZ4 = 3                  # codec numbers in the attributes of a batch
@@ -37,8 +42,8 @@ cdef enum:
     MAX_EXPECTED_SIZE = 1 << 18     # larger batches are decompressed by the Python library
     MAX_PREFETCHED_BYTES = 1 << 21  # memory for prefetched batches in the whole process, also for those never taken
 
-cdef Py_ssize_t bytes_used = 0     # bytes of memory for prefetched batches now
-cdef Py_ssize_t batches_taken = 0  # number of prefetched batches that were taken
+cdef int64_t bytes_used = 0     # bytes of memory for prefetched batches now; atomic
+cdef int64_t batches_taken = 0  # number of prefetched batches that were taken; atomic
 
 
 def use_library(str codec, str path):
@@ -48,7 +53,7 @@ def use_library(str codec, str path):
 
 def prefetch_hits():
     """Returns how many batches this process has decompressed in advance and then used."""
-    return batches_taken
+    return kc_atomic_load_64(&batches_taken)
 
 
 cdef bint can_decompress() noexcept:
@@ -124,13 +129,12 @@ cdef class PrefetchDecompressor:
         """
         cdef Slot* slot
         cdef Py_ssize_t size
-        global batches_taken
         while self.used:
             slot = &self.slots[self.first]
             if slot.body > body:
                 return None
             if slot.body == body:
-                batches_taken += 1
+                kc_atomic_add_64(&batches_taken, 1)
                 size = kc_task_end(slot.task, True)
                 frame = <Frame> self.frames[self.first]
                 self.skip(True)
@@ -165,7 +169,11 @@ cdef class PrefetchDecompressor:
         if self.reached < rest.p:
             self.reached = rest.p
         rest.p = self.reached
-        while self.used < SLOTS and bytes_used < MAX_PREFETCHED_BYTES and next_batch(&rest, &header) == FOUND_BATCH:
+        while (
+            self.used < SLOTS
+            and kc_atomic_load_64(&bytes_used) < MAX_PREFETCHED_BYTES
+            and next_batch(&rest, &header) == FOUND_BATCH
+        ):
             self.reached = rest.p
             if header.attributes & CODEC == ZSTD and not header.attributes & CONTROL:
                 task = self.submit(header.body)
@@ -185,7 +193,6 @@ cdef class PrefetchDecompressor:
         cdef int at = (self.first + self.used) % SLOTS
         cdef kc_task* task
         cdef Frame frame
-        global bytes_used
         if max_size <= 0:
             return NULL
         frame = new_frame(min(max_size, self.expected_size))
@@ -201,7 +208,7 @@ cdef class PrefetchDecompressor:
         self.slots[at].bytes = frame.capacity
         self.frames[at] = frame
         self.used += 1
-        bytes_used += frame.capacity
+        kc_atomic_add_64(&bytes_used, frame.capacity)
         kc_task_submit(task)
         return task
 
@@ -210,13 +217,12 @@ cdef class PrefetchDecompressor:
 
         `ended` is True if the caller has ended the batch's task already. Otherwise this method ends the task, too.
         """
-        global bytes_used
         cdef int at = self.first
         # Free the slot before any operation that can fail. Otherwise the next call would remove the same batch again.
         self.first = (at + 1) % SLOTS
         self.used -= 1
         if not ended:
             kc_task_end(self.slots[at].task, False)
-        bytes_used -= self.slots[at].bytes
+        kc_atomic_add_64(&bytes_used, -self.slots[at].bytes)
         self.frames[at] = None
         return 0

@@ -30,6 +30,8 @@ cdef extern from "refill.h":
         KC_MAX_REFILLED
 
     bint kc_refill(PyObject* data, Py_ssize_t room, const char* source, Py_ssize_t size) noexcept
+    int kc_made(const uint8_t* made, int parts) noexcept
+    void kc_set_made(uint8_t* made, int parts) noexcept
 
 
 cdef tuple TIMESTAMP_TYPES = tuple(TimestampType(kind) for kind in (-1, 0, 1))
@@ -143,9 +145,8 @@ cdef class ConsumerRecord:
 
     @property
     def headers(self):
-        if not self.made & MADE_HEADERS:
-            self.headers_object = read_headers(self.headers_at)
-            self.made |= MADE_HEADERS
+        if not kc_made(&self.made, MADE_HEADERS):
+            make_headers(self)
         return self.headers_object
 
     def __eq__(self, other):
@@ -178,18 +179,40 @@ cdef inline object part(object pair, Py_ssize_t at):
 
 cdef inline object key_of(ConsumerRecord self):
     """Returns the key; creates its bytes object at the first call."""
-    if not self.made & MADE_KEY:
-        if self.serialized_key_size >= 0:
-            self.key_object = PyBytes_FromStringAndSize(<const char*> self.key_at, self.serialized_key_size)
-        self.made |= MADE_KEY
+    if not kc_made(&self.made, MADE_KEY):
+        make_key(self)
     return self.key_object
 
 
 cdef inline object value_of(ConsumerRecord self):
     """Returns the value; creates its bytes object at the first call."""
-    if not self.made & MADE_VALUE:
+    if not kc_made(&self.made, MADE_VALUE):
         make_value(self)
     return self.value_object
+
+
+# Without the GIL, several threads may be in one of the next three functions. The first one stores its object, which
+# does not change afterwards. Each thread returns that one.
+
+cdef inline int make_key(ConsumerRecord self) except -1:
+    """Create the bytes object of the key."""
+    cdef Py_ssize_t size = self.serialized_key_size
+    key = PyBytes_FromStringAndSize(<const char*> self.key_at, size) if size >= 0 else None
+    with cython.critical_section(self):
+        if not self.made & MADE_KEY:
+            self.key_object = key
+            kc_set_made(&self.made, MADE_KEY)
+    return 0
+
+
+cdef int make_headers(ConsumerRecord self) except -1:
+    """Create the tuple of the headers."""
+    headers = read_headers(self.headers_at)
+    with cython.critical_section(self):
+        if not self.made & MADE_HEADERS:
+            self.headers_object = headers
+            kc_set_made(&self.made, MADE_HEADERS)
+    return 0
 
 
 cdef inline int make_value(ConsumerRecord self) except -1:
@@ -200,10 +223,15 @@ cdef inline int make_value(ConsumerRecord self) except -1:
     """
     cdef Py_ssize_t size = self.serialized_value_size
     cdef const char* source = <const char*> self.value_at
-    if not (self.value_room and kc_refill(<PyObject*> self.value_object, self.value_room, source, size)):
-        self.value_object = PyBytes_FromStringAndSize(source, size) if size >= 0 else None
-        self.value_room = size if KC_MIN_REFILLED <= size <= KC_MAX_REFILLED else 0
-    self.made |= MADE_VALUE
+    if self.value_room and kc_refill(<PyObject*> self.value_object, self.value_room, source, size):
+        self.made |= MADE_VALUE
+        return 0
+    value = PyBytes_FromStringAndSize(source, size) if size >= 0 else None
+    with cython.critical_section(self):
+        if not self.made & MADE_VALUE:
+            self.value_object = value
+            self.value_room = size if KC_MIN_REFILLED <= size <= KC_MAX_REFILLED else 0
+            kc_set_made(&self.made, MADE_VALUE)
     return 0
 
 

@@ -21,6 +21,8 @@ cdef extern from "Python.h":
 
 
 cdef extern from "refill.h":
+    enum:
+        KC_REUSES
     bint kc_only_reference(PyObject* op) noexcept
 
 
@@ -429,7 +431,11 @@ def deserialization_error(str origin not None, ConsumerRecord record not None, o
 @cython.final
 @cython.auto_pickle(False)
 cdef class RecordIterator:
-    """Iterates over the records of several runs in order."""
+    """Iterates over the records of several runs in order.
+
+    Without the GIL, threads may share an iterator, so it is locked. When its runs are freed, user code may run, which
+    may suspend the lock. So a local variable refers to them until the fields do not.
+    """
 
     def __cinit__(self, tuple runs not None):
         self.runs = runs
@@ -438,15 +444,12 @@ cdef class RecordIterator:
         return self
 
     def __next__(self):
-        while self.segment.count == 0:
-            if self.objects is not None and self.index < len(self.objects):
-                self.index += 1
-                return self.objects[self.index - 1]
-            if not self.advance():
-                self.even = self.odd = None
-                raise StopIteration
-        return self.next_record()
+        if KC_REUSES:     # with the GIL, where a critical section, which is nothing, would still cost 9 instructions
+            return following(self)
+        with cython.critical_section(self):
+            return following(self)
 
+    @cython.critical_section
     def __length_hint__(self):
         cdef Py_ssize_t count = 0
         if self.run is not None:
@@ -455,8 +458,10 @@ cdef class RecordIterator:
             count += (<RecordRun?> run).count
         return count
 
+    @cython.critical_section
     def restart(self, RecordIterator fresh not None):
         """Replace the remaining records by those of `fresh`, a new iterator. A running loop then gets these records."""
+        cdef tuple before = self.runs
         self.runs = fresh.runs
         self.next_run = 0
         self.run = None
@@ -464,16 +469,20 @@ cdef class RecordIterator:
         self.segment.count = 0
         self.objects = None
         self.even = self.odd = None
+        del before
 
     cdef bint advance(self) except -1:
         """Advance to the next segment, or to the next run if that consists of objects. Returns False at the end."""
+        cdef tuple before
         self.objects = None
         while self.run is None or self.next_segment == self.run.used:
             if self.next_run == len(self.runs):
+                before = self.runs
                 self.run = None
                 self.owner = None
                 self.runs = ()
                 self.next_run = 0
+                del before
                 return False
             self.run = <RecordRun?> self.runs[self.next_run]
             self.next_run += 1
@@ -545,9 +554,9 @@ cdef class RecordIterator:
             return record
         # The acknowledger of a ShareRecord may refer back to it, so the garbage collector tracks the record.
         record = <ConsumerRecord> ShareRecord.__new__(ShareRecord) if self.shares else blank_record()
-        if self.turn:
+        if KC_REUSES and self.turn:
             self.even = record
-        else:
+        elif KC_REUSES:
             self.odd = record
         return record
 
@@ -564,3 +573,15 @@ cdef class RecordIterator:
         if not PyObject_GC_IsTracked(<PyObject*> record):
             PyObject_GC_Track(<void*> record)
         return 0
+
+
+cdef inline object following(RecordIterator self):
+    """Returns the next record of an iterator. Raises StopIteration at the end."""
+    while self.segment.count == 0:
+        if self.objects is not None and self.index < len(self.objects):
+            self.index += 1
+            return self.objects[self.index - 1]
+        if not self.advance():
+            self.even = self.odd = None
+            raise StopIteration
+    return self.next_record()

@@ -1,5 +1,7 @@
 """Lets only one thread at a time use a consumer. `kconsumer/engine/access_guard.py` has the rest of the class."""
 
+cimport cython
+
 from kconsumer.errors import ConcurrentAccessError, StateError
 
 FORKED = (
@@ -29,6 +31,7 @@ cdef class GuardState:
         """True if the process has forked since the consumer was created."""
         return self._forks != forks
 
+    @cython.critical_section
     def check_usable(self):
         """Raise the errors of `enter` that do not depend on which thread has entered."""
         if self._forks != forks:
@@ -36,10 +39,11 @@ cdef class GuardState:
         if self.closed:
             raise StateError(CLOSED)
         # While a thread is inside a call, it may set `unfinished` at any moment. No thread can enter between these two
-        # reads.
+        # reads: without the GIL, `enter` and the assignment of `holder` lock this object, too.
         if not self.holder and self.step.unfinished:
             raise StateError(INTERRUPTED)
 
+    @cython.critical_section
     def enter(self, *, bint closing=False):
         """Enter the guard without waiting. Returns the value to assign to `holder` at the end of the method.
 

@@ -105,7 +105,7 @@ cdef class ConnectionEvents:
 
 
 cdef class PollEvents:
-    """Records when polls began, and how long they waited."""
+    """Records when polls began, and how long they waited. Any thread may call `settle`, so the object is locked."""
 
     def __cinit__(self, SensorPair between not None, SampledValues idle not None):
         self.between, self.idle, self.last = between, idle, NAN
@@ -115,6 +115,7 @@ cdef class PollEvents:
         """When the last poll began. None if there was none."""
         return None if isnan(self.last) else self.last
 
+    @cython.critical_section
     def poll_began(self, double now):
         """Record a poll that may have to wait, and the time since the poll before it.
 
@@ -123,16 +124,19 @@ cdef class PollEvents:
         record_wait(self)
         self.work_ms = begin_poll(self, now)
 
+    @cython.critical_section
     def quick_poll(self, double now):
         """Record a poll that does not wait."""
         record_wait(self)
         begin_poll(self, now)
         add(self.idle, 0.0, now, 1)
 
+    @cython.critical_section
     def wait_ended(self, double now):
         """Record when the last poll stopped waiting. If it waits several times, the last end counts."""
         self.waited_until = now
 
+    @cython.critical_section
     def settle(self):
         """Record how long the last poll waited. Called before metrics are read."""
         record_wait(self)
@@ -148,10 +152,10 @@ cdef double begin_poll(PollEvents polls, double now) except? -1:
 
 cdef int record_wait(PollEvents polls) except -1:
     """Record how long the last poll waited, unless this was recorded before."""
-    cdef double waited_ms = polls.waited_until - polls.last
-    if waited_ms > 0:  # not if `last` is NaN
-        add(polls.idle, waited_ms / (waited_ms + polls.work_ms), polls.waited_until, 1)
+    cdef double until = polls.waited_until, waited_ms = until - polls.last
     polls.waited_until = 0.0
+    if waited_ms > 0:  # not if `last` is NaN
+        add(polls.idle, waited_ms / (waited_ms + polls.work_ms), until, 1)
     return 0
 
 

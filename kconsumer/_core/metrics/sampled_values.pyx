@@ -4,6 +4,7 @@ Recording happens several times per request, so it calls no Python function. Rea
 `kconsumer.metrics.registry.Sensor`). No clock is read here: callers pass the present time as `now` (ms).
 """
 
+cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.math cimport INFINITY, NAN
 from libc.stdint cimport int64_t
@@ -44,6 +45,7 @@ cdef class SampledValues:
         """
         add(self, value, now, count)
 
+    @cython.critical_section
     def windows_after(self, double since):
         """Returns the windows whose last value was recorded after `since` (ms), the oldest first."""
         cdef WindowSums* sums
@@ -64,20 +66,21 @@ cdef int add(SampledValues values, double value, double now, int64_t count) exce
     """Record a value in `values`, in its parent, and so on."""
     cdef WindowSums* window
     while values is not None:
-        window = &values.windows[values.size - 1] if values.size else NULL
-        if window == NULL or now - window.start >= values.window_ms:
-            window = new_window(values, now)
-        if now > window.end:    # a thread may have read the clock before another one, and record after it
-            window.end = now
-        window.count += count
-        window.sum += value
-        if value > window.largest:
-            window.largest = value
-        if value < window.smallest:
-            window.smallest = value
-        values.count += count
-        values.total += value
-        values.value = value
+        with cython.critical_section(values):   # without the GIL, several threads record in one parent, and others read
+            window = &values.windows[values.size - 1] if values.size else NULL
+            if window == NULL or now - window.start >= values.window_ms:
+                window = new_window(values, now)
+            if now > window.end:    # a thread may have read the clock before another one, and record after it
+                window.end = now
+            window.count += count
+            window.sum += value
+            if value > window.largest:
+                window.largest = value
+            if value < window.smallest:
+                window.smallest = value
+            values.count += count
+            values.total += value
+            values.value = value
         values = values.parent
     return 0
 

@@ -55,6 +55,7 @@ cdef class Receiver:
         self.stop()
 
     @property
+    @cython.critical_section
     def completed(self):
         """The number of completed jobs that `take` has not returned yet. Reads one atomic variable."""
         return 0 if self.state == NULL else kc_jobs_completed(self.state)
@@ -147,10 +148,11 @@ cdef class Receiver:
         self.stop()
 
     cdef int stop(self) except -1:
-        cdef kc_receiver* state = self.state
+        cdef kc_receiver* state
         cdef bint alive = self.pid == kc_process_id()
         cdef int index
-        self.state = NULL
+        with cython.critical_section(self):     # no thread reads `completed` now or later
+            state, self.state = self.state, NULL
         if state != NULL:
             with nogil:
                 kc_receiver_free(state, alive)
