@@ -1,14 +1,15 @@
 /* A thread that decompresses zstd batches in advance, without the GIL and without Python objects.
  *
  * The decompression functions come from shared libraries (see decompressor.pyx). One thread serves the whole process
- * until it exits. Without the GIL, several threads may call these functions at the same time. A forked child process has
- * no such thread and starts its own.
+ * until it exits. Without the GIL, several threads may call these functions at the same time. A forked child process
+ * has no such thread and starts its own.
  *
  * A task is one batch to decompress. Tasks are at fixed addresses and are never freed, so they need no lock: a caller
- * takes a free task by changing its state from KC_IDLE to KC_TAKEN. The thread or a caller claims a task by changing its
- * state from KC_WAITING to KC_RUNNING, and then runs it. An entry of the queue may be outdated. If its task is finished
- * or free, it cannot be claimed, and the entry is ignored. If its task is in use for another batch, that batch is
- * decompressed, which does no harm. No caller waits for another one: if the queue is locked, a task is not queued. */
+ * takes a free task by changing its state from KC_IDLE to KC_TAKEN. The thread or a caller claims a task by changing
+ * its state from KC_WAITING to KC_RUNNING, and then runs it. An entry of the queue may be outdated. If its task is
+ * finished or free, it cannot be claimed, and the entry is ignored. If its task is in use for another batch, that batch
+ * is decompressed, which does no harm. No caller waits for another one: if the queue is locked, a task is not queued.
+ */
 #ifndef KCONSUMER_DECOMPRESSOR_H
 #define KCONSUMER_DECOMPRESSOR_H
 

@@ -39,8 +39,8 @@ static inline int kc_only_reference(PyObject *object)
 #endif
 }
 
-/* Returns those of the bits `parts` that are set in `made`: which fields of a record have objects. Without the GIL another
- * thread may set them, after it has stored the object. */
+/* Returns those of the bits `parts` that are set in `made`: which fields of a record have objects. Without the GIL,
+ * another thread may set them, after it has stored the object. */
 static inline int kc_made(const uint8_t *made, int parts)
 {
 #if defined(Py_GIL_DISABLED)
