@@ -56,6 +56,7 @@ def committed_all(kafka: Kafka, group: str, topic: str) -> bool:
     ("before", "after"),
     [
         ("confluent_before.py", "confluent_after.py"),
+        ("confluent_worker_before.py", "confluent_worker_after.py"),
         ("kafka_python_before.py", "kafka_python_after.py"),
         ("aiokafka_before.py", "aiokafka_after.py"),
         ("java_before.java", "java_after.py"),
