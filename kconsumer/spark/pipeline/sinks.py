@@ -244,7 +244,7 @@ class IcebergSink:
             return
         if batch.query not in self._done:
             self._done[batch.query] = self._newest(batch.query)
-            if batch.repeated and self._done[batch.query] < batch.number - 1 and self._holds(frame, batch):
+            if batch.repeated and self._is_unknown(batch) and self._holds(frame, batch):
                 self._done[batch.query] = batch.number
         if batch.number <= self._done[batch.query]:
             run_plan(frame)
@@ -273,11 +273,22 @@ class IcebergSink:
         found = self._spark.sql(f"SELECT {newest} FROM {self._sink.table}.snapshots WHERE {summary}").first()[0]
         return -1 if found is None else int(found)
 
-    def _holds(self, frame: Any, batch: Batch) -> bool:
-        """Returns whether the table has rows of a batch that was interrupted, whose snapshot may have expired.
+    def _is_unknown(self, batch: Batch) -> bool:
+        """Returns whether the snapshot of a batch that was interrupted may have expired.
 
-        A snapshot is there if the one of the batch before is, because the oldest snapshots expire first. Otherwise the
-        rows are looked up. Raises PipelineError if they cannot be distinguished from other rows.
+        The oldest snapshots expire first. So it has not if that of the batch before is there, or, for the first batch,
+        the first snapshot of the table.
+        """
+        newest = self._done[batch.query]
+        if batch.number or newest >= 0 or not self._spark.catalog.tableExists(self._sink.table):
+            return newest < batch.number - 1
+        counts = "count(*) > 0 AND count_if(parent_id IS NULL) = 0"
+        return bool(self._spark.sql(f"SELECT {counts} FROM {self._sink.table}.snapshots").first()[0])
+
+    def _holds(self, frame: Any, batch: Batch) -> bool:
+        """Returns whether the table has rows of a batch that was interrupted.
+
+        Raises PipelineError if they cannot be distinguished from other rows.
         """
         place = [name for name in METADATA[:3] if name in frame.columns]
         if place[-2:] == list(METADATA[1:3]):

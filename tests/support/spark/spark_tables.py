@@ -3,8 +3,9 @@
     python spark_tables.py JARS DOCUMENT    # both JSON: paths, and {"pipeline": …, "spark": …, "read": SQL, "more": …}
 
 Runs the pipeline to the end, forgets that the last micro-batch was done, as if the driver had died before it noted it,
-runs the pipeline again, then once more with other records (`more`: topic and values) and another schema (`changed`: the
-schema, and statements to run `before`), and prints what `read` finds after each run.
+executes the statements of `meanwhile`, runs the pipeline again, then once more with other records (`more`: topic and
+values) and another schema (`changed`: the schema, and statements to run `before`), and prints what `read` finds after
+each run.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ def main() -> None:
             found.append({"rows": rows, **tables})
             if number == 0:
                 forget_last(Path(config.run.checkpoint))
+                for statement in document.get("meanwhile", ()):
+                    spark.sql(statement)
             if number == 1:
                 produce(config.source["kafka.bootstrap.servers"], **document["more"])
                 for statement in document["changed"]["before"]:
