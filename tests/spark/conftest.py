@@ -14,7 +14,9 @@ import pytest
 from support.brokers.kafka import DEFAULT_VERSION, Kafka
 from support.brokers.kafka_shared import shared_kafka
 from support.harnesses.ordering import longest_first
+from support.spark.python_path import python_path
 from support.spark.spark_jars import postgres_driver, spark_kafka_jars
+from support.spark.spark_settings import session_settings
 
 LONGEST = (
     "test_spark_parity_stream.py",
@@ -23,6 +25,7 @@ LONGEST = (
     "test_pipeline_kill.py",
     "test_spark_cluster.py",
     "test_spark_connect.py",
+    "test_spark_executors.py",
     "test_pipeline_jdbc.py",
     "test_spark_recovery.py",
     "test_spark_extremes.py",
@@ -44,22 +47,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(300))
 
 
-def session_settings() -> dict[str, str]:
-    """Returns the settings of test sessions: quick to start, without a web server."""
-    return {
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.streaming.pollingDelay": "50ms",
-        "spark.sql.session.timeZone": "UTC",
-    }
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A session with two cores and both sources."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = python_path()  # of the processes that plan, and of tasks
     from pyspark.sql import SparkSession
 
     import kconsumer.spark

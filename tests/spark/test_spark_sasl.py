@@ -27,7 +27,7 @@ def options() -> Iterator[dict[str, str]]:
     """Returns options for a topic of two partitions with 30 and 20 records, on this module's own broker, which requires
     a login.
     """
-    properties = sasl_properties("SASL", ("SCRAM-SHA-256",), {})
+    properties = sasl_properties("SASL", ("SCRAM-SHA-256", "OAUTHBEARER"), {})
     with KafkaCluster(properties=properties, listeners={"SASL": "SASL_PLAINTEXT"}) as kafka:
         set_password(kafka, "spark", PASSWORD, ("SCRAM-SHA-256",))
         kafka.create_topic("secured", 2)
@@ -62,6 +62,21 @@ def test_a_stream(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
     text = run_stream(frame, "logged_in", tmp_path / "checkpoint")
     assert 50 == spark.sql("select count(*) from logged_in").first()[0]
     assert PASSWORD not in text
+
+
+def test_a_token_provider_by_its_name(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
+    """The processes that plan batches and streams, and their tasks, import the token provider that an option names."""
+    given = {key: value for key, value in options.items() if "jaas" not in key}
+    given |= {
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauth.token.provider": "support.spark.spark_tokens:token",
+        "startingOffsets": "earliest",
+    }
+    assert 50 == spark.read.format(OURS).options(**given).load().count()
+    run_stream(spark.readStream.format(OURS).options(**given).load(), "by_token", tmp_path / "checkpoint")
+    assert 50 == spark.sql("select count(*) from by_token").first()[0]
+    wrong = {**given, "kafka.sasl.oauth.token.provider": "support.spark.spark_tokens:none"}
+    assert "spark_tokens:none" in failure(lambda: spark.read.format(OURS).options(**wrong).load().count())
 
 
 @pytest.mark.parametrize(
