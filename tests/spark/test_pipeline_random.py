@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import random
@@ -17,13 +16,14 @@ import pytest
 
 from kconsumer.errors import ConfigError
 from kconsumer.spark.pipeline import parse, run
-from kconsumer.spark.pipeline.reporting import Reporter
 from kconsumer.spark.pipeline.runner import PipelineError
-from kconsumer.spark.pipeline.sinks import Folder
 from kconsumer.testing import FakeCluster
+from support.spark.killed_run import die_at, run_and_kill
+from support.spark.spark_settings import session_settings
 
 SEED = int(os.environ.get("KCONSUMER_PIPELINE_SEED", "1"))
 ROUNDS = int(os.environ.get("KCONSUMER_PIPELINE_ROUNDS", "4"))  # the long form: 60
+KILLS = ROUNDS > 4  # each takes a session of its own
 USED = ["kafka_offset", "event_time", "date", "hour", "_reason", "_record", "_json", "_error", "_no_value", "_corrupt",
         "_kconsumer_json", "value", "valueError", "window_start"]  # fmt: skip
 LETTERS = "ab_.-` =/%#[]{}*?\\'\"$:;,()é☃"
@@ -46,21 +46,22 @@ def folder_name(rng: random.Random) -> str:
     return rng.choice(["_", ".", "r"]) + "".join(rng.choices(LETTERS.translate({ord("/"): None, ord(":"): None}), k=4))
 
 
-def crash_at(patch: pytest.MonkeyPatch, step: int) -> None:
-    """Let the driver die at one of its steps from now on: before a file is renamed, or after all of them are."""
-    steps = itertools.count()
-    move, counted = Folder.move, Reporter.counted
+def crash(given: dict[str, Any], spark: Any, rng: random.Random, patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Run a pipeline that may end at one of its steps: by an exception, or, in the long form, often by SIGKILL of all
+    its processes.
+    """
+    step = rng.randint(0, 8)
+    if KILLS and rng.random() < 0.5:
+        run_and_kill(given, session_settings(), step, folder.parent / "output")
+        return
 
-    def dies(function: Any) -> Any:
-        def call(*args: Any) -> Any:
-            if next(steps) == step:
-                raise CrashError
-            return function(*args)
+    def end() -> None:
+        raise CrashError
 
-        return call
-
-    patch.setattr(Folder, "move", dies(move))
-    patch.setattr(Reporter, "counted", dies(counted))
+    with patch.context() as patched:
+        die_at(step, end, patched.setattr)
+        with contextlib.suppress(PipelineError):
+            run(parse(given), spark)
 
 
 def rows(folder: Path) -> Iterator[dict[str, Any]]:
@@ -106,7 +107,8 @@ def values(rng: random.Random, fields: list[str]) -> list[bytes]:
 @pytest.mark.timeout(200 + 30 * ROUNDS)
 def test_the_table_is_exact(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the columns and folders are named, every valid record is one row with its fields, or nothing is written.
-    Drivers die between any two renames; settings change between two starts; invalid records become valid.
+    Drivers die between any two renames, in the long form by SIGKILL; settings change between two starts; invalid
+    records become valid.
     """
     outcomes: Counter[str] = Counter()
     with FakeCluster() as cluster:
@@ -119,7 +121,7 @@ def test_the_table_is_exact(spark: Any, tmp_path: Path, monkeypatch: pytest.Monk
                 columns = spark.createDataFrame([], given["decode"]["schema"]).columns
                 sent = values(rng, columns[1:])
                 cluster.produce(topic, sent)
-                check(spark, given, sent, rng, monkeypatch)
+                check(spark, given, sent, rng, monkeypatch, folder)
             except ConfigError as error:
                 assert [] == list(rows(folder)), (seed, given)
                 outcomes[str(error)] += 1
@@ -131,14 +133,13 @@ def test_the_table_is_exact(spark: Any, tmp_path: Path, monkeypatch: pytest.Monk
     assert outcomes["written"] >= ROUNDS // 4, outcomes
 
 
-def check(spark: Any, given: dict[str, Any], sent: list[bytes], rng: random.Random, patch: pytest.MonkeyPatch) -> None:
+def check(
+    spark: Any, given: dict[str, Any], sent: list[bytes], rng: random.Random, patch: pytest.MonkeyPatch, folder: Path
+) -> None:
     """Run a pipeline with crashes, and then to its end, and compare what it has written."""
     by = given["sink"].get("partition_by")
     for _ in range(rng.randint(0, 2)):
-        with patch.context() as patched:
-            crash_at(patched, rng.randint(0, 8))
-            with contextlib.suppress(PipelineError):  # unless the pipeline has fewer steps
-                run(parse(given), spark)
+        crash(given, spark, rng, patch, folder)
         if by is not None and rng.random() < 0.5:
             given["sink"]["partition_by"] = by[1:] if by else ["date"]
             with pytest.raises(ConfigError, match="partition"):
