@@ -30,7 +30,7 @@ from kconsumer.parallel import process
 from kconsumer.testing import MockConsumer
 from kconsumer.testing.batches import Rec, build_batch
 
-RECORDS, PASSES, HANDLED = 10_000, 20, 3_000
+RECORDS, PASSES, HANDLED = 10_000, 100, 3_000
 MIN_DECODING, MIN_HANDLER = 1.8, 1.7
 PARTITION = ("t", 0)
 
