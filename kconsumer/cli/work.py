@@ -120,8 +120,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         "Examples:\n"
         "  kconsumer work shop.orders:handle --topic orders -g billing -b localhost:9092\n"
         "  kconsumer work shop:handle --topic orders -g billing -F kafka.properties\n"
-        "  kconsumer work shop:insert --topic orders -g rows --batch 500 --batch-wait 0.2 --retry 1,10,60\n"
-        "  kconsumer work shop:send --topic mails -g mails --share --retry-on ConnectionError",
+        "  kconsumer work shop:insert --topic orders -g rows --batch 500 --retry 1,10,60\n"
+        "  kconsumer work shop:send --topic mails -g mails --share --retry-on OSError",
     )
     add = parser.add_argument
     add("handler", metavar="MODULE:HANDLER",
