@@ -28,7 +28,6 @@ from kconsumer.schema.classic_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from kconsumer.schema.dsl import request_plan, response_plan
 from kconsumer.schema.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -125,7 +124,7 @@ class Group:
             member_id=leader,
             members=rows,
         )
-        return encode(response_plan(JOIN_GROUP, JOIN_VERSION), message)
+        return encode(JOIN_GROUP.response_plan(JOIN_VERSION), message)
 
     def receive(self, given: dict[str, bytes]) -> None:
         """Pass each member its assignment."""
@@ -161,7 +160,7 @@ class Stopwatch:
 
 def one_round(group: Group, data: bytes, cluster: Cluster, watch: Stopwatch) -> dict[str, bytes]:
     """Run the steps of `LeaderAssignment`. Returns the encoded assignments by member id."""
-    joined = watch("response", decode, response_plan(JOIN_GROUP, JOIN_VERSION), data)
+    joined = watch("response", decode, JOIN_GROUP.response_plan(JOIN_VERSION), data)
     leader = watch("subscriptions", LeaderAssignment, group.leader, joined, "")
     subscriptions = leader.subscriptions
     view = watch("view", lambda: ClusterView(cluster.partition_infos(leader.topics)))
@@ -169,7 +168,7 @@ def one_round(group: Group, data: bytes, cluster: Cluster, watch: Stopwatch) -> 
     watch("check", validate, group.leader, view, subscriptions, given)
     watch("encode", lambda: {key: assignment_bytes(assignment) for key, assignment in given.items()})
     encoded: dict[str, bytes] = watch("whole assign()", leader.assign, cluster)
-    watch("request", encode, request_plan(SYNC_GROUP, SYNC_VERSION), _request(group, encoded))
+    watch("request", encode, SYNC_GROUP.request_plan(SYNC_VERSION), _request(group, encoded))
     return encoded
 
 

@@ -151,7 +151,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     add("-n", "--count", type=_count, metavar="N", help="stop after N records")
     add("--key", metavar="KEY", help="print only records with this key")
     add("--key-prefix", dest="filters", action="append", type=_key_prefix, default=[], metavar="PREFIX",
-        help="read only records whose key begins with PREFIX")  # fmt: skip
+        help="read only records whose key begins with PREFIX; --header selects among these")  # fmt: skip
     add("--header", dest="filters", action="append", type=_header, metavar="NAME=VALUE",
         help="read only records whose header NAME has this value; may be repeated")  # fmt: skip
     add("--grep", type=_pattern, metavar="REGEX",
@@ -249,6 +249,8 @@ def _check(args: argparse.Namespace) -> None:
             raise UsageError("--tail cannot be used with -g, because a group continues at its committed offsets")
         if args.stop is not None:
             raise UsageError("--to cannot be used with -g; use --exit-at-end")
+    if sum(isinstance(chosen, KeyFilter) for chosen in args.filters or ()) > 1:
+        raise UsageError("--key-prefix can be given once: no key begins with two different prefixes")
     if args.exit_at_end and args.stop is not None:
         raise UsageError("--to and --exit-at-end cannot be used together")
     if args.tail is not None and (args.start is not None or args.stop is not None or args.exit_at_end):

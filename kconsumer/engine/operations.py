@@ -151,14 +151,14 @@ class Operations:
     # --- positions, offsets, topics --------------------------------------------------------------------------------
 
     def position(self, tp: TopicPartition, timer: Timer) -> Operation[int]:
-        """Returns the position of a partition. If there is no position yet, waits until it is looked up."""
+        """Returns the position of a partition. Waits until it is looked up, and compared with a new leader's log."""
         driver, parts, wait = self.driver, self._components, Wait(timer.deadline)
         existence = ExistenceCheck(parts.metadata)
         while True:
             with parts.changing():
                 state = parts.assignment.get(tp)
                 position = parts.positions.consumed(tp, state)
-                if position is not None:
+                if position is not None and state.has_valid_position:
                     return position.offset
                 missing = existence.error([tp])
                 cause = (

@@ -57,7 +57,7 @@ def cancelled_error(what: str, error: BaseException) -> RuntimeError:
 
 def refuse_deferred(what: str, result: object) -> None:
     """Raise TypeError for a result that must be awaited or iterated: the function has done nothing yet."""
-    if isinstance(result, Awaitable | Generator | AsyncGenerator):
+    if isinstance(result, Coroutine | Generator | AsyncGenerator):
         if isinstance(result, Coroutine):
             result.close()  # otherwise Python warns that it was never awaited, later and elsewhere
         raise TypeError(

@@ -485,5 +485,6 @@ class WorkQueue:
             self._work.notify(min(self._idle, len(self._scheduler.ready)))
 
     def _notify_room(self) -> None:
-        if self._awaited is not None and self._awaited():
+        awaited = self._awaited  # the thread that polls sets it without the lock
+        if awaited is not None and awaited():
             self._room.notify()

@@ -8,8 +8,8 @@ of `F`, for the protocol: the kind of the values, and the versions that have the
         topic_id: bytes = F(UUID, "13+")
         partitions: list[FetchPartition] = F(array(FetchPartition))
 
-`api` combines a request class and a response class. `plan` converts a message class and a version to a tuple, by which
-`kconsumer._core.codec` encodes and decodes messages. This module does not encode or decode.
+An `Api` combines a request class and a response class. `plan` converts a message class and a version to a tuple, by
+which `kconsumer._core.codec` encodes and decodes messages. This module does not encode or decode.
 
 The classes here do not use `@dataclass`, which would compile their methods in each process. Every consumer imports this
 module before it reads its first record.

@@ -26,6 +26,7 @@ NO_PARTITION = (5, "t", ("t",), ("t", "0"), ("t", 0.0), None, {"t": 0})
 WRONG: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "timeout": (NO_NUMBERS, (-1, float("nan"))),
     "timeout_ms": ((1, "1"), ()),
+    "num_messages": ((1, "1"), ()),
     "max_records": (NO_INTEGERS, (0, -1)),
     "max_lag": (NO_INTEGERS, (-1,)),
     "max_lag_seconds": (NO_NUMBERS, (-1, float("nan"))),

@@ -301,6 +301,7 @@ def test_errors_are_one_line(
         (["-g", "team", "--to", "5"], "--to cannot be used with -g; use --exit-at-end"),
         (["-g", "team", "-p", "0"], "-p cannot be used with -g"),
         (["--to", "5", "--exit-at-end"], "--to and --exit-at-end cannot be used together"),
+        (["--key-prefix", "a", "--key-prefix", "b"], "--key-prefix can be given once"),
         (["-o", "x.arrow", "--grep", "x"], "--grep cannot be used with -o"),
         (["-o", "x.arrow", "-f", "json"], "-f cannot be used with -o"),
         (["-o", "x.arrow", "-Z"], "--null cannot be used with -o"),
