@@ -36,7 +36,11 @@ FETCH, EMPTY, COMMIT, HEARTBEAT = OPERATIONS = ("fetch cycle", "empty poll", "co
 SHARE_FETCH = "share fetch cycle"
 SHARE = "share"  # in place of an engine: a ShareConsumer has only one
 TOPIC = GROUP = "operations"
-NO_OTHER_REQUESTS: dict[str, Any] = {"fetch_max_wait_ms": 30_000, "enable_auto_commit": False}
+NO_OTHER_REQUESTS: dict[str, Any] = {
+    "fetch_max_wait_ms": 60_000,
+    "request_timeout_ms": 90_000,
+    "enable_auto_commit": False,
+}
 NO_HEARTBEATS_MS = 14_000
 QUIET_CHECKS, CHECK_S = 3, 0.0005  # all threads wait if they do at this number of checks in a row
 TIMEOUT_S = 120.0
