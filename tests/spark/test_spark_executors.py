@@ -66,7 +66,7 @@ def run_with_kills(kafka: Kafka, topic: str, folder: Path, cluster: Standalone, 
                     values = numbers(number * RECORDS)[partition::PARTITIONS]
                     kafka.produce(topic, values, partition=partition)
                 wait_until(lambda done=done: commits() > done, 120, "the first micro-batch")
-                time.sleep(random.uniform(0, 0.5))
+                time.sleep(random.uniform(0, 0.5))  # so that kills hit different moments of the micro-batches
                 executors = cluster.executors()
                 processes.kill([random.choice(executors)])
             (folder / "stop").touch()
