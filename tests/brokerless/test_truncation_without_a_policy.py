@@ -34,11 +34,29 @@ def lose_records(cluster: FakeCluster) -> None:
 
 
 @pytest.fixture(params=["classic", "threaded"])
-def consumer(cluster: FakeCluster, request: pytest.FixtureRequest) -> Iterator[Consumer]:
-    """A consumer of the partition, from its first record on, for each engine."""
-    options = {"auto_offset_reset": "none", "retry_backoff_ms": 20, "fetch_max_wait_ms": 100, "engine": request.param}
-    with Consumer(bootstrap_servers=cluster.bootstrap_servers, **options) as consumer:
-        consumer.assign([TP])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def consumer_of(cluster: FakeCluster, engine: str) -> Consumer:
+    """Returns a consumer of the partition that commits only on request."""
+    consumer = Consumer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id="g",
+        auto_offset_reset="none",
+        enable_auto_commit=False,
+        retry_backoff_ms=20,
+        fetch_max_wait_ms=100,
+        engine="threaded" if engine == "threaded" else "classic",
+    )
+    consumer.assign([TP])
+    return consumer
+
+
+@pytest.fixture
+def consumer(cluster: FakeCluster, engine: str) -> Iterator[Consumer]:
+    """A consumer that begins with the first record."""
+    with consumer_of(cluster, engine) as consumer:
         consumer.seek(TP, 0)
         yield consumer
 
@@ -73,3 +91,16 @@ def test_position(cluster: FakeCluster, consumer: Consumer) -> None:
     consumer.seek(TP, OffsetAndMetadata(4, "", 0))
     with pytest.raises(LogTruncationError):
         consumer.position(TP)
+
+
+def test_commit(cluster: FakeCluster, consumer: Consumer, engine: str) -> None:
+    """A position that awaits its comparison with the log is committed with its epoch, so the next consumer compares
+    it."""
+    lose_records(cluster)
+    read(consumer, 3)
+    consumer.seek(TP, OffsetAndMetadata(4, "", 0))
+    assert "await_validation" == consumer.partition_states()[TP].state.value
+    consumer.commit()
+    assert {TP: OffsetAndMetadata(4, "", 0)} == consumer.committed([TP])
+    with consumer_of(cluster, engine) as successor, pytest.raises(LogTruncationError):
+        successor.poll(DEADLINE_S)
