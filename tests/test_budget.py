@@ -21,7 +21,7 @@ BUDGET = {
     "kconsumer/_client/**/*": 1_785,
     "kconsumer/_common/**/*": 757,
     "kconsumer/_internal/**/*": 1_282,
-    "kconsumer/_core/**/*": 14_033,
+    "kconsumer/_core/**/*": 14_042,
     "kconsumer/aio/**/*": 2_995,
     "kconsumer/cli/**/*": 3_838,
     "kconsumer/config/**/*": 2_429,

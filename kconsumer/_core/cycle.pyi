@@ -381,11 +381,13 @@ class DispatcherState:
 class DriverState:
     _components: Any
     _dispatcher: Any
+    _receiver: Any
     _clock: Clock
     next_manager_poll: float
     wakeup_requested: bool
     wakeup_enabled: bool
-    managers_due: Final[float]
+    @property
+    def has_urgent_io(self) -> bool: ...
     def __init__(self, parts: ClientState, dispatcher: DispatcherState) -> None: ...
     def set_managers_due(self, due: float) -> None: ...
     def request_manager_poll(self) -> None: ...

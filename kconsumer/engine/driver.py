@@ -64,11 +64,6 @@ class Driver(DriverState, ABC):
     def idle(self) -> bool:
         """Returns True if nothing has arrived since the last step. Changes no state."""
 
-    @property
-    def has_urgent_io(self) -> bool:
-        """True if a large response was received but not handled yet. No further fetch is sent before it is handled."""
-        return self._receiver.completed > 0
-
     @abstractmethod
     def yield_to_network(self, timeout_ms: float) -> None:
         """Start urgent I/O before poll() returns, because the caller may then process records for a long time.

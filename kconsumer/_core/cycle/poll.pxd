@@ -27,14 +27,16 @@ cdef class DispatcherState:
 cdef class DriverState:
     cdef public ClientState _components
     cdef public DispatcherState _dispatcher
+    cdef public object _receiver             # of large responses, in the background
     cdef public Clock _clock
     cdef public double next_manager_poll     # ms; before this time a poll() that finds data need not poll the managers
-    cdef double idle_until                   # see `managers_due`
+    cdef double idle_until                   # see `due`
     cdef Py_ssize_t idle_ended               # the number of ended requests when `idle_until` was set
     cdef public bint wakeup_requested        # wakeup() was called
     cdef public bint wakeup_enabled          # a requested wakeup raises WakeupError; False while close() runs
 
     cdef double due(self) noexcept
+    cdef bint is_unchanged(self) noexcept
 
 
 cdef class PollState:

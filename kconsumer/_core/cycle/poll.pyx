@@ -83,15 +83,17 @@ cdef class DriverState:
         self.wakeup_enabled = True
 
     @property
-    def managers_due(self):
-        """The time (ms) at which poll() must poll the managers, although it only waits for records.
-
-        If a request has ended since all managers were polled, this is `next_manager_poll`.
-        """
-        return self.due()
+    def has_urgent_io(self):
+        """True if a large response was received but not handled yet. No further fetch is sent before it is handled."""
+        return self._receiver.completed > 0
 
     cdef double due(self) noexcept:
-        return self.idle_until if self.idle_ended == self._dispatcher.ended else self.next_manager_poll
+        """Returns the time (ms) at which poll() must poll the managers, although it only waits for records."""
+        return self.idle_until if self.is_unchanged() else self.next_manager_poll
+
+    cdef bint is_unchanged(self) noexcept:
+        """Returns True if no request has ended since all managers were polled, and no other poll was requested."""
+        return self.idle_ended == self._dispatcher.ended
 
     def set_managers_due(self, double due):
         """Set the time (ms) at which a manager must be polled, unless a request ends before."""
@@ -235,7 +237,10 @@ cdef class PollState:
         return Wait(min(timer.deadline, self.driver.due()), None, False, False, False)
 
     cdef object take_waited(self, Py_ssize_t max_records, object max_bytes):
-        if self.driver.wakeup_requested or not self.buffer.has_data() or not self.is_group_idle():
+        cdef DriverState driver = self.driver
+        if driver.wakeup_requested or not self.buffer.has_data():
+            return None
+        if not driver.is_unchanged() and not self.is_group_idle():  # the group was idle when this poll began
             return None
         self._metrics.wait_ended(self._clock.now())
         return self.collect(max_records, max_bytes, False)  # the wait has found new handlers
