@@ -182,9 +182,9 @@ def _pattern(member: MemberProcess, topics: list[str]) -> Pattern | None:
 
 
 def poll_and_seek_to_ends(member: MemberProcess, consumer: Consumer) -> None:
-    """Poll once; now and then read from the beginning again, after other seeks that must have no effect."""
+    """Poll once; in the first half of the run, read from the beginning now and then, after seeks without effect."""
     member.poll_once(consumer)
-    if member.catching_up or not member.chance(0.01):
+    if member.simulation.now > member.scenario.duration_ms / 2 or not member.chance(0.01):
         return
     member.finish_batch()
     for tp in sorted(consumer.assignment()):
