@@ -111,7 +111,6 @@ class _SharedCollector(Collector):
 
     @classmethod
     def of(cls, registry: CollectorRegistry) -> _SharedCollector:
-        """Returns the collector of a registry."""
         with cls._lock:
             return cls._of.setdefault(registry, cls(registry))
 

@@ -28,7 +28,7 @@ SIGNS = {
         rf"{PYTHON_IMPORT}(?:threading|_thread|concurrent|cpython\.pythread)\b"
     ),
 }
-# On Windows, this header replaces those that use the system. It has functions that do nothing.
+# On Windows, this header replaces those that use the system. Its functions do nothing.
 NOT_FOLLOWED = {"windows_stubs.h"}
 
 

@@ -231,7 +231,6 @@ class TableBase(Mapping[K, V]):
             raise failure.with_traceback(self._follower.trace)
 
     def _not_ready(self, timeout_s: float) -> TimeoutError:
-        """Returns the error for a table that has not become ready within the timeout."""
         problem = "" if self._follower.problem is None else f"; {self._follower.problem}"
         return TimeoutError(
             f"the table of topic {self._topic} is not ready after {timeout_s:g} s: {self.status()}{problem}"

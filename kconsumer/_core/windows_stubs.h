@@ -11,11 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* tls.h and openssl.h */
+#define KC_NOTHING ((void) 0)
 
-typedef struct {
-    int unused;
-} kc_openssl;
+/* tls.h and openssl.h */
 
 typedef struct {
     int error;
@@ -25,78 +23,22 @@ typedef struct {
 
 typedef struct {
     int unused;
-} kc_tls;
+} kc_openssl, kc_tls;
 
 static kc_openssl kc_api;
 
-static inline const char *kc_openssl_load(const char *path)
-{
-    (void) path;
-    return "SSL_read_ex";
-}
-
-static inline int kc_openssl_watch(void)
-{
-    return 0;
-}
-
-static inline unsigned long kc_openssl_version(void)
-{
-    return 0;
-}
-
-static inline const char *kc_reason(unsigned long code)
-{
-    (void) code;
-    return NULL;
-}
-
-static inline void kc_expect_ssl(void)
-{
-}
-
-static inline void *kc_found_ssl(int fd)
-{
-    (void) fd;
-    return NULL;
-}
-
-static inline kc_tls *kc_tls_new(kc_openssl *api, void *ssl)
-{
-    (void) api, (void) ssl;
-    return NULL;
-}
-
-static inline void kc_tls_free(kc_tls *tls)
-{
-    (void) tls;
-}
-
-static inline size_t kc_tls_read_many(kc_tls *tls, unsigned char *data, size_t size, size_t enough, kc_tls_stop *stop)
-{
-    (void) tls, (void) data, (void) size, (void) enough;
-    *stop = (kc_tls_stop) {0, ENOTSUP, 0};
-    return 0;
-}
-
-static inline size_t kc_tls_write(kc_tls *tls, const void *data, size_t size, kc_tls_stop *stop)
-{
-    (void) tls, (void) data, (void) size;
-    *stop = (kc_tls_stop) {0, ENOTSUP, 0};
-    return 0;
-}
-
-static inline int kc_tls_pending(kc_tls *tls)
-{
-    (void) tls;
-    return 0;
-}
-
-static inline int kc_tls_ended(kc_tls *tls)
-{
-    (void) tls;
-    return 1;
-}
+#define kc_openssl_load(path) "SSL_read_ex"
+#define kc_openssl_watch() 0
+#define kc_openssl_version() 0ul
+#define kc_reason(code) NULL
+#define kc_expect_ssl() KC_NOTHING
+#define kc_found_ssl(fd) NULL
+#define kc_tls_new(api, ssl) ((void) (api), (kc_tls *) NULL)
+#define kc_tls_free(tls) KC_NOTHING
+#define kc_tls_read_many(tls, data, size, enough, stop) (*(stop) = (kc_tls_stop) {0, ENOTSUP, 0}, (size_t) 0)
+#define kc_tls_write(tls, data, size, stop) (*(stop) = (kc_tls_stop) {0, ENOTSUP, 0}, (size_t) 0)
+#define kc_tls_pending(tls) 0
+#define kc_tls_ended(tls) 1
 
 /* receiver.h */
 
@@ -113,57 +55,15 @@ typedef struct {
     int completed_pipe[2];
 } kc_receiver;
 
-static inline kc_receiver *kc_receiver_new(void)
-{
-    errno = ENOTSUP;
-    return NULL;
-}
-
-static inline void kc_receiver_free(kc_receiver *receiver, int alive)
-{
-    (void) receiver, (void) alive;
-}
-
-static inline int
-kc_job_begin(kc_receiver *receiver, int fd, kc_tls *tls, unsigned char *memory, size_t size, int framed)
-{
-    (void) receiver, (void) fd, (void) tls, (void) memory, (void) size, (void) framed;
-    return -1;
-}
-
-static inline int kc_job_completed(kc_receiver *receiver)
-{
-    (void) receiver;
-    return -1;
-}
-
-static inline void kc_job_collect(kc_receiver *receiver, int number, kc_job *out)
-{
-    (void) receiver, (void) number;
-    *out = (kc_job) {0};
-}
-
-static inline int kc_jobs_completed(const kc_receiver *receiver)
-{
-    (void) receiver;
-    return 0;
-}
-
-static inline size_t kc_job_filled(const kc_receiver *receiver, int number)
-{
-    (void) receiver, (void) number;
-    return 0;
-}
-
-static inline void kc_drain_pipe(int fd)
-{
-    (void) fd;
-}
-
-static inline int64_t kc_process_id(void)
-{
-    return _getpid();
-}
+#define kc_receiver_new() (errno = ENOTSUP, (kc_receiver *) NULL)
+#define kc_receiver_free(receiver, alive) KC_NOTHING
+#define kc_job_begin(receiver, fd, tls, memory, size, framed) (-1)
+#define kc_job_completed(receiver) (-1)
+#define kc_job_collect(receiver, number, out) (*(out) = (kc_job) {0})
+#define kc_jobs_completed(receiver) 0
+#define kc_job_filled(receiver, number) ((size_t) 0)
+#define kc_drain_pipe(fd) KC_NOTHING
+#define kc_process_id() ((int64_t) _getpid())
 
 /* decompressor.h */
 
@@ -181,44 +81,12 @@ typedef struct {
     size_t capacity;
 } kc_task;
 
-static inline int kc_use_library(kc_codec codec, const char *library)
-{
-    (void) codec, (void) library;
-    return 0;
-}
-
-static inline int kc_has_codec(kc_codec codec)
-{
-    (void) codec;
-    return 0;
-}
-
-static inline ptrdiff_t kc_decompress_lz4(
-    const unsigned char *packed, size_t size, unsigned char *memory, size_t capacity)
-{
-    (void) packed, (void) size, (void) memory, (void) capacity;
-    return -1;
-}
-
-static inline kc_task *kc_task_new(void)
-{
-    return NULL;
-}
-
-static inline void kc_task_submit(kc_task *task)
-{
-    (void) task;
-}
-
-static inline void kc_decompressor_wake(kc_decompressor *decompressor)
-{
-    (void) decompressor;
-}
-
-static inline ptrdiff_t kc_task_end(kc_task *task, int wanted)
-{
-    (void) task, (void) wanted;
-    return -1;
-}
+#define kc_use_library(codec, library) 0
+#define kc_has_codec(codec) 0
+#define kc_decompress_lz4(packed, size, memory, capacity) ((ptrdiff_t) -1)
+#define kc_task_new() ((kc_task *) NULL)
+#define kc_task_submit(task) KC_NOTHING
+#define kc_decompressor_wake(decompressor) KC_NOTHING
+#define kc_task_end(task, wanted) ((ptrdiff_t) -1)
 
 #endif

@@ -132,8 +132,6 @@ class AsyncCallbacks(Callbacks):
             raise first_error
 
     def run_leaving(self, group: Group, callback: RebalanceCallback) -> Operation[None]:
-        """Run the last callback before the member leaves. Raises its error."""
-
         async def run() -> None:
             error = await self._run(group, callback)
             if error is not None:

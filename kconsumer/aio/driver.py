@@ -34,12 +34,10 @@ class WaitsEvent(ApplicationEvent):
         self._may_join = True
 
     def add(self, wait: ApplicationEvent) -> None:
-        """Add a wait that begins."""
         self._waits.append(wait)
         self._update()
 
     def remove(self, wait: ApplicationEvent) -> None:
-        """Remove a wait that has ended."""
         self._waits.remove(wait)
         self._update()
 

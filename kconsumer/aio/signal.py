@@ -26,7 +26,6 @@ class AsyncSignal(Signal):
         self.scheduled = False  # the loop will call `_end_waits`
 
     def notify(self) -> None:
-        """End the current waits, or the next one if none is running. Any thread or signal handler may call this."""
         super().notify()
         # After the signal was set: a task adds itself first, and then checks the signal. One of both sees the other.
         loop = self._loop

@@ -95,7 +95,6 @@ class Terminal:
         return text.encode()
 
     def json_line(self, record: ConsumerRecord) -> bytes:
-        """Returns the record as a line with one JSON object."""
         text = safe_json(_json_line(record).decode().rstrip("\n"))
         return (color_json(text) if self.colors else text).encode() + b"\n"
 
@@ -161,7 +160,6 @@ def _escape(code: bytes) -> bytes:
 
 
 def _json_line(record: ConsumerRecord) -> bytes:
-    """Returns the record as a line with one JSON object."""
     return json.dumps(json_fields(record), ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
 
 

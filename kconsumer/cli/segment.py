@@ -70,7 +70,6 @@ class Batch:
 
     @property
     def transactional(self) -> bool:
-        """True if the batch belongs to a transaction."""
         return self.magic == 2 and self.attributes & 0x10 != 0
 
     @property

@@ -25,7 +25,6 @@ def columns(*keys: str) -> list[Column]:
 
 
 def objects(names: Sequence[Column], rows: Sequence[Sequence[object]]) -> list[dict[str, object]]:
-    """Returns the rows as objects for JSON."""
     return [{name.key: cell for name, cell in zip(names, row, strict=True) if name.key is not None} for row in rows]
 
 

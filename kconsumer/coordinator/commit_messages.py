@@ -52,7 +52,6 @@ def commit_message(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     ids: Ids,
 ) -> OffsetCommitRequest:
-    """Returns an OffsetCommit request for these offsets."""
     topics: dict[tuple[str, bytes], list[OffsetCommitRequestPartition]] = defaultdict(list)
     for tp, offset in offsets.items():
         topics[tp.topic, ids.get(tp, ZERO_UUID)].append(

@@ -182,7 +182,6 @@ class CommitManager:
 
     @property
     def auto_commit_enabled(self) -> bool:
-        """True if `enable_auto_commit` is set."""
         return self._auto_commit.enabled
 
     def take_error(self) -> KafkaError | None:

@@ -37,7 +37,6 @@ class MemberEpochHeartbeats(AbstractHeartbeatManager[H]):
 
     @property
     def in_flight(self) -> bool:
-        """True while a heartbeat has no response yet."""
         return self._in_flight != 0
 
     @property
@@ -49,7 +48,6 @@ class MemberEpochHeartbeats(AbstractHeartbeatManager[H]):
         """Do nothing: in these protocols only the coordinator has a session timeout."""
 
     def time_to_next_ms(self, now: float) -> float:
-        """Returns the time (ms) until `poll` has something to do."""
         if not self._member.in_group:
             return FOREVER
         wait_ms = self._poll_deadline - now

@@ -67,7 +67,6 @@ class HeartbeatMetrics:
         metrics.seconds_since(name, lambda: self._heartbeat_at)
 
     def heartbeat_sent(self, now: float) -> None:
-        """Record that a heartbeat was sent."""
         self._heartbeat_at = now
 
     def on_heartbeat_response(self, latency_ms: float, now: float) -> None:

@@ -42,7 +42,6 @@ class PendingRequest:
         return not (self.in_flight or self.promise.done or (is_late and self.tried))
 
     def mark_sent(self) -> None:
-        """Record that the request was sent."""
         self.in_flight = self.tried = True
 
     def response_received(self) -> None:
@@ -158,7 +157,6 @@ class PendingRequests(Generic[R]):
         return self._pending[index]
 
     def first(self, count: int) -> list[R]:
-        """Returns the `count` oldest requests."""
         return self._pending[:count]
 
     def after(self, count: int) -> list[R]:

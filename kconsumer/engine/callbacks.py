@@ -158,7 +158,6 @@ class Callbacks:
 
     @property
     def commits_pending(self) -> bool:
-        """True if a commit callback is queued."""
         return bool(self._commits)
 
     def run_commits(self) -> Operation[None]:

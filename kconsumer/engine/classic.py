@@ -106,16 +106,13 @@ class ClassicDriver(Driver):
 
     @property
     def has_lost_thread(self) -> bool:
-        """True if the heartbeat thread has ended before it was stopped."""
         thread = self._thread  # close() may set it to None
         return thread is not None and not thread.is_alive()
 
     def end_heartbeats(self) -> None:
-        """End the heartbeat thread."""
         self.stop()
 
     def end_soon(self, at_end: Callable[[], object]) -> bool:
-        """Let the heartbeat thread end, and call `at_end` then. Returns False if there is no such thread."""
         thread, self._thread = self._thread, None
         return thread is not None and thread.abandon(at_end)
 

@@ -328,12 +328,10 @@ class Components(ClientComponents):
         self._report_metrics()
 
     def options_updated(self) -> None:
-        """Use the options that `update_options` has changed, for the next requests."""
         self.fetch.configure(self.config.select(FetchLimits))
         self.buffer.memory.resize(self.config.buffer_memory)
 
     def use_fetch_cycle(self, on_records: Callable[[], object], on_ended: Callable[[], object]) -> None:
-        """Let ordinary responses to fetches be handled where they are received."""
         self.fetch.use_cycle(self.lock, on_records, on_ended)
 
     def _make_group(self, group_id: str | None, assignors: Collection[Assignor]) -> Group | None:
@@ -447,7 +445,6 @@ class Components(ClientComponents):
         )
 
     def lag_seconds(self, now: float) -> dict[TopicPartition, float]:
-        """Returns the metric `records-lag-seconds` of the partitions for which it is known."""
         return self.fetch.lag_seconds(now)
 
     def _group_progress(self) -> list[Progress]:
@@ -460,7 +457,6 @@ class Components(ClientComponents):
         self.group.heartbeat.reset_session_timer(now)
 
     def error_sources(self) -> list[Callable[[], KafkaError | None]]:
-        """Returns the functions that return errors which any call of the user must raise."""
         group = self.group
         if group is None:
             return [self.metadata.take_error]

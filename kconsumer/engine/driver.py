@@ -176,7 +176,6 @@ class Driver(DriverState, ABC):
         return [error for error in errors if error is not None]
 
     def raise_wakeup(self) -> None:
-        """Raise WakeupError if wakeup() was called."""
         if self.wakeup_requested and self.wakeup_enabled:
             self.wakeup_requested = False
             raise WakeupError("wakeup() was called")

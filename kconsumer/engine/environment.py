@@ -32,7 +32,6 @@ class Lock(Protocol):
         ...
 
     def release(self) -> None:
-        """Release the lock."""
         ...
 
     def locked(self) -> bool:
@@ -70,7 +69,6 @@ class Event(Protocol):
         ...
 
     def is_set(self) -> bool:
-        """Returns whether the event is set."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -84,7 +82,6 @@ class Thread(Protocol):
     name: str
 
     def start(self) -> None:
-        """Start the thread."""
         ...
 
     def join(self, timeout: float | None = None) -> None:
@@ -106,7 +103,6 @@ class Environment:
         self.max_wait_ms = CHECK_INTERVAL_MS if type(self.clock) is Clock else FOREVER
 
     def random_generator(self) -> random.Random:
-        """Returns the random generator of one consumer."""
         return random.Random()
 
     def client(self, config: ConsumerConfig, rng: random.Random, metrics: ConnectionMetrics) -> NetworkClient:
@@ -114,11 +110,9 @@ class Environment:
         return NetworkClient(config, self.clock, rng=rng, metrics=metrics)
 
     def lock(self) -> Lock:
-        """Returns a new lock."""
         return threading.Lock()
 
     def reentrant_lock(self) -> ReentrantLock:
-        """Returns a new reentrant lock."""
         return cast("ReentrantLock", threading.RLock())
 
     def event(self) -> Event:

@@ -274,19 +274,16 @@ class ThreadedDriver(Driver):
         return ClassicDriver(self._components, self._callbacks)
 
     def end_soon(self, at_end: Callable[[], object]) -> bool:
-        """Let the network thread end, and call `at_end` then. Returns False if there is no such thread."""
         self._retired = True
         network, self._network = self._network, None
         return network is not None and network.abandon(at_end)
 
     def inherited(self) -> ClassicDriver:
-        """Returns a driver that runs the network on the calling thread, which was the network thread."""
         self._components.client.defer_writes(False)
         return ClassicDriver(self._components, self._callbacks)
 
     @property
     def has_lost_thread(self) -> bool:
-        """True if the network thread has ended before it was stopped."""
         network = self._network  # close() may set it to None
         return network is not None and not network.is_alive()
 

@@ -236,7 +236,6 @@ class FetchManager(FetchState):
     # --- called by the cycle ---------------------------------------------------------------------------
 
     def topic_id(self, topic: str) -> bytes | None:
-        """Returns the id of a topic, or None if it is unknown."""
         return self._cluster.topic_id(topic)
 
     def end_flight(self, flight: InFlightFetch) -> None:

@@ -98,5 +98,4 @@ def refusal_of(action: FetchErrorAction, requested: RequestedPartition, data: Fe
 
 
 def is_leader(node: Node, leader: LeaderAndEpoch) -> bool:
-    """Returns True if `node` is the leader."""
     return leader.leader is not None and leader.leader.id == node.id

@@ -128,12 +128,10 @@ class FetchSession(SessionState):
         return SessionRequest(self.id, INITIAL_EPOCH, self._topics(self.requested.items()), [], self._by_id)
 
     def _request_partition(self, chain: FetchChain, topic_id: bytes | None) -> RequestedPartition:
-        """Returns what to request of a partition."""
         assert chain.next_offset is not None  # a broker with such a chain is not ready
         return RequestedPartition(chain, chain.next_offset, chain.leader, topic_id)
 
     def _row(self, requested: RequestedPartition) -> FetchPartition:
-        """Returns the part of a request for one partition."""
         return FetchPartition(
             partition=requested.chain.topic_partition.partition,
             current_leader_epoch=requested.leader_epoch,
@@ -165,7 +163,6 @@ class FetchSession(SessionState):
         return topics
 
     def _store(self, tp: TopicPartition, requested: RequestedPartition) -> None:
-        """Store what is requested of a partition."""
         self.requested[tp] = requested
         if requested.topic_id is None:
             self._without_id.add(tp)

@@ -127,7 +127,6 @@ def struct(fields: list[tuple[str, SparkType]]) -> SparkType:
 
 
 def array_of(element: SparkType) -> SparkType:
-    """Returns an array type."""
     return SparkType("array", (("element", element),))
 
 

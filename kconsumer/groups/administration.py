@@ -152,7 +152,6 @@ def share_offset_deletion(topics: Collection[str]) -> QueryKind:
 
 
 def offset_deletion(partitions: Iterable[TopicPartition]) -> QueryKind:
-    """Returns the request that deletes committed offsets of partitions."""
     topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
     for tp in sorted(partitions):
         topics.setdefault(tp.topic, []).append(OffsetDeleteRequestPartition(partition_index=tp.partition))

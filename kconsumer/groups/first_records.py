@@ -30,7 +30,6 @@ class FirstRecord(NamedTuple):
 
 
 def first_record(tp: TopicPartition, offset: int, max_bytes: int, read_committed: bool) -> QueryKind:
-    """Returns the request for the first record of a partition from this offset on."""
     row = FetchPartition(partition=tp.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
     message = FetchRequest(
         max_bytes=max_bytes,

@@ -209,7 +209,6 @@ class GroupQueries:
             yield from self._request(share_offset_change(checked), f"setting start offsets of group {group!r}", group)
 
     def delete_share_offsets(self, group: str, topics: Iterable[str]) -> Operation[None]:
-        """Delete the start offsets of these topics in a share group without members."""
         refuse_text(topics, "topics")
         names = frozenset(topics)
         if names:

@@ -67,7 +67,6 @@ def parse_listing(reply: Reply) -> list[GroupListing]:
 
 
 def parse_classic(reply: Reply) -> GroupDescription:
-    """Returns the description of a group of the classic protocol."""
     message: DescribeGroupsResponse = reply.message
     group = message.groups[0]
     context = f"group {group.group_id!r}"

@@ -86,7 +86,6 @@ class Reporters:
             self._notify("metric_removal", metric)
 
     def close(self) -> None:
-        """Close the reporters."""
         self._notify("close")
 
     def _notify(self, method: str, *arguments: object) -> None:

@@ -69,7 +69,6 @@ def producer_context(record: Record, propagator: TextMapPropagator) -> Context |
 
 
 def link(context: Context, attributes: Mapping[str, str | int]) -> Link:
-    """Returns a link to the span of a context."""
     return Link(get_current_span(context).get_span_context(), attributes)
 
 

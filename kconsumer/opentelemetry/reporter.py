@@ -81,7 +81,6 @@ class _Instruments:
 
     @classmethod
     def of(cls, provider: MeterProvider) -> _Instruments:
-        """Returns the instruments of a meter provider."""
         with cls._lock:
             found = cls._of.get(provider)
             if found is None:
@@ -116,5 +115,4 @@ class _Instruments:
 
 
 def instrument_name(name: MetricName) -> str:
-    """Returns the name of a metric's instrument."""
     return f"{SCOPE}.{name.group}.{name.name}"

@@ -119,7 +119,6 @@ class AcquiredRecords:
                     self._acknowledge(tracker, offset, AcknowledgeType.RELEASE)
 
     def release(self) -> None:
-        """Release all records."""
         for tracker in self.trackers:
             for offset in list(tracker.acquired):
                 self._acknowledge(tracker, offset, AcknowledgeType.RELEASE)

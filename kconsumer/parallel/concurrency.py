@@ -40,11 +40,9 @@ class Concurrency:
         self.clock = clock or Clock()
 
     def lock(self) -> ReentrantLock:
-        """Returns a new lock."""
         return cast("ReentrantLock", SignalSafeLock())
 
     def condition(self, lock: ReentrantLock) -> Condition:
-        """Returns a new condition of a lock that `lock` has returned."""
         return threading.Condition(cast("threading.RLock", lock))
 
     def thread(self, name: str, run: Callable[[], None]) -> Thread:
@@ -56,7 +54,6 @@ class Concurrency:
         threading.Event().wait(seconds)
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
-        """Returns a new event loop."""
         import asyncio  # imported when used
 
         return asyncio.new_event_loop()

@@ -38,7 +38,6 @@ class EventLoopExecutor:
         self._thread = concurrency.thread("kconsumer-handlers", self._run)
 
     def start(self) -> None:
-        """Start the event loop."""
         self._loop = self._new_event_loop()
         self._thread.start()
         self._started = True

@@ -10,7 +10,6 @@ from kconsumer.parallel.work_queue import WorkQueue
 
 
 def create_executor(queue: WorkQueue, settings: Settings, handler: Handler, concurrency: Concurrency) -> Executor:
-    """Returns the executor that the settings name."""
     if settings.executor == "processes":
         from kconsumer.parallel.processes import ProcessExecutor  # imported when used, as `multiprocessing`
 

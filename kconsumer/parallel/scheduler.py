@@ -136,7 +136,6 @@ class Scheduler:
         return len(self._delayed)
 
     def delayed_tasks(self) -> list[Task]:
-        """Returns these tasks."""
         return [task for _, _, task in self._delayed]
 
     def next_due(self) -> float | None:

@@ -35,7 +35,6 @@ class ThreadExecutor:
         self._threads: dict[Worker, Thread] = {}
 
     def start(self) -> None:
-        """Start the threads."""
         self._queue.on_expired = self._replace
         for handler in self._handlers:
             worker = self._queue.new_worker()

@@ -74,7 +74,6 @@ class RangeClientBase(ABC):
             consumer.wakeup()
 
     def committer_options(self, group_id: str) -> dict[str, Any]:
-        """Returns the options of the consumer that commits offsets of a group."""
         return {**self.options, "group_id": group_id, "enable_auto_commit": False, "auto_offset_reset": "none"}
 
 

@@ -128,7 +128,6 @@ class Schemas:
         return list(found.items())
 
     def avro(self, key: SchemaId) -> AvroSchema:
-        """Returns the Avro schema with an id."""
         found = self._avro.get(key)
         if found is None:
             found = self._avro[key] = self.avro_schema(self.get(key))

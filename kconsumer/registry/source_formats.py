@@ -27,7 +27,6 @@ class Latest(NamedTuple):
 
 
 def latest_avro(schemas: Schemas, subject: str, message: str) -> Latest:
-    """Returns the latest Avro schema of a subject."""
     latest = schemas.latest(subject)
     referred = tuple(other.schema_str for _, other in schemas.references(latest))
     return Latest(avro_columns.type_of(parse(latest.schema_str, referred)), latest.schema_str, "", referred)

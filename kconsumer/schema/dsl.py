@@ -260,7 +260,6 @@ def plan(cls: type[Message], version: int, flexible: bool) -> Plan:
 
 
 def _row(field: Field, version: int, flexible: bool) -> Plan:
-    """Returns the row of a field in a plan."""
     if version not in field.versions:
         return (field.name, "absent", None, False, -1, field.default, field.fresh)
     kind = field.kind

@@ -351,7 +351,6 @@ class PartitionAcknowledgements:
 
     @property
     def renews(self) -> bool:
-        """True if these are renewals."""
         return self.kind is RequestKind.RENEWAL
 
     @property

@@ -55,26 +55,21 @@ class ShareComponents(ClientComponents):
         self._report_metrics()
 
     def options_updated(self) -> None:
-        """Use the options that `update_options` has changed."""
         self.fetch.configure(self.config.select(ShareConfig))
 
     @property
     def group_protocol(self) -> str:
-        """The protocol of the group."""
         return "share"
 
     def member_state(self) -> tuple[str, int]:
-        """Returns the state of the member, and its member epoch."""
         return self.member.state.value, self.member.member_epoch
 
     @property
     def coordinator(self) -> CoordinatorManager:
-        """The manager that finds the coordinator of the group."""
         return self._lookup
 
     @property
     def heartbeat(self) -> ShareMembership:
-        """The manager that leaves the group if the user does not poll."""
         return self.membership
 
     def _group_progress(self) -> list[Progress]:
@@ -82,16 +77,13 @@ class ShareComponents(ClientComponents):
 
     @property
     def group_id(self) -> str:
-        """The share group."""
         return self.member.group_id
 
     @property
     def member_id(self) -> str:
-        """The id of the member of the share group."""
         return self.member.member_id
 
     def error_sources(self) -> list[Callable[[], KafkaError | None]]:
-        """Returns the functions that return errors which any call of the user must raise."""
         return [
             self.metadata.take_error,
             self._lookup.take_error,

@@ -94,7 +94,6 @@ class ShareDriver(ClassicDriver):
     # --- the heartbeat thread --------------------------------------------------------------------------------------
 
     def keep_alive(self) -> None:
-        """Start the heartbeat thread unless it is running."""
         if self._thread is None:
             parts = self._components
             thread = HeartbeatThread(

@@ -580,7 +580,6 @@ def _as_records(groups: Iterable[list[ShareRecord]]) -> ConsumerRecords:
 
 
 def _offsets_of(records: Iterable[ConsumerRecord]) -> dict[TopicPartition, set[int]]:
-    """Returns the offsets of these records by partition."""
     offsets: dict[TopicPartition, set[int]] = {}
     for record in records:
         offsets.setdefault(record.topic_partition, set()).add(record.offset)

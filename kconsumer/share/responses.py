@@ -63,7 +63,6 @@ class Result:
         self._codes: dict[TopicIdPartition, tuple[int, str | None]] = {}  # results of acknowledgements
 
     def add(self, partition: TopicIdPartition, code: int, message: str | None) -> None:
-        """Add the error code of the acknowledgements of a partition."""
         self._codes[partition] = code, message
 
     def retries(self, partition: TopicIdPartition) -> bool:

@@ -37,5 +37,4 @@ class UniformOffsets(Mapping[int, V], Generic[V]):
 
 
 def values_of(mapping: Mapping[int, V]) -> set[V]:
-    """Returns the different values of a mapping."""
     return {mapping.value} if isinstance(mapping, UniformOffsets) else set(mapping.values())

@@ -88,7 +88,6 @@ class Admin:
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Returns the earliest offset of each partition."""
         wanted = sorted(partitions)
         return self._retry(lambda: self._client.beginning_offsets(wanted)) if wanted else {}
 

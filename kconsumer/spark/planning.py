@@ -49,7 +49,6 @@ class OffsetRange(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition of the range."""
         return TopicPartition(self.topic, self.partition)
 
     @property

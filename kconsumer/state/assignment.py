@@ -64,7 +64,6 @@ class Assignment(AssignedPartitions[PartitionState]):
         self.get(tp).resume()
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Returns the paused partitions."""
         return frozenset(tp for tp, state in self._states.items() if state.paused)
 
     def set_target_assignment(self, partitions: Iterable[TopicPartition]) -> None:

@@ -53,14 +53,12 @@ class ClientSocket:
         self._attempt(self._write)
 
     def close_after_output(self) -> None:
-        """Close the socket when the output is sent."""
         self._closing = True
         self._attempt(self._write)
         if self.lost or not self._output:
             self.close()
 
     def close(self) -> None:
-        """Close the socket."""
         if not self.closed:
             self.closed = True
             self._selector.unregister(self._socket)

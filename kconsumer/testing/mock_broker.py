@@ -91,7 +91,6 @@ class MockBroker:
         return self._logs[tp]
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Store committed offsets."""
         self.committed.update(offsets)
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:

@@ -246,7 +246,6 @@ class MockEngine(Engine):
         self._rejoin = False
 
     def group_metadata(self) -> GroupMetadata:
-        """Returns the group id, generation and member id. Raises StateError without a group."""
         group_id = self.operations.group().member.group_id
         member_id = MEMBER_ID if self.generation != NO_GENERATION else ""
         return GroupMetadata(group_id, self.generation, member_id, self._config.group_instance_id)

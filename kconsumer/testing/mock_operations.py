@@ -46,10 +46,6 @@ class MockDriver(Driver):
             self._clock.advance(left)
 
     def wakeup(self) -> None:
-        """Make the running poll raise WakeupError. If no poll is running, the next blocking call raises it.
-
-        Any thread may call this.
-        """
         self.wakeup_requested = True
 
     def _step(self, wait: Wait, timeout_ms: float) -> None:
@@ -94,7 +90,6 @@ class MockStatus(StatusView):
         self._generation = generation
 
     def consumer_status(self, name: str) -> ConsumerStatus:
-        """Returns the status of the consumer called `name`."""
         found = super().consumer_status(name)
         if found.group is None:
             return found
@@ -154,7 +149,6 @@ class MockOperations(Operations):
     def committed(
         self, partitions: Collection[TopicPartition], timer: Timer
     ) -> Operation[dict[TopicPartition, OffsetAndMetadata | None]]:
-        """Returns the committed offset of each of these partitions, or None where there is none."""
         self.group()
         self.driver.raise_wakeup()
         yield from ()
@@ -177,14 +171,12 @@ class MockOperations(Operations):
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], timer: Timer, what: str
     ) -> Operation[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        """Returns the offset for each partition's timestamp (ms; -1 latest, -2 earliest)."""
         if timestamps:
             self.driver.raise_wakeup()
         yield from ()
         return self._broker.list_offsets(timestamps)
 
     def topics(self, names: Collection[str] | None, timer: Timer, *, fresh: bool = False) -> Operation[TopicTable]:
-        """Returns the partitions of these topics, or of all topics if `names` is None."""
         self.driver.raise_wakeup()
         yield from ()
         return TopicTable(self._broker.partitions(self._broker.topics() if names is None else names))
@@ -198,7 +190,6 @@ class MockOperations(Operations):
         return CLIENT_INSTANCE_ID
 
     def leave(self, reason: str, leave_group: bool | None, *, closing: bool = False) -> Operation[None]:
-        """Run on_revoke, and drop the assignment. Raises the error of the callback at the end."""
         parts = self._components
         self._membership_ended = True
         if parts.group is None or not parts.subscription.is_group_managed:

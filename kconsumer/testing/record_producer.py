@@ -70,7 +70,6 @@ class RecordProducer:
         now: float,
         producer_of: ProducerOf | None,
     ) -> list[int]:
-        """Append records to a partition. Returns their offsets."""
         first = partition.log.end
         wall_ms = self._cluster.wall_ms(now, self._cluster.brokers[partition.leader])
         at = wall_ms if timestamp is None else timestamp

@@ -248,7 +248,6 @@ class Server:
             return  # it has not yet received the bytes sent before
 
     def _close_sockets(self) -> None:
-        """Close all sockets and the selector."""
         for client in self._clients.values():
             client.close()
         for listener in self._listeners.values():

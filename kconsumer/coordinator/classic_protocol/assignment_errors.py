@@ -25,7 +25,6 @@ def unreadable_assignment_error(group_id: str, error: ProtocolError) -> Protocol
 
 
 def stray_topics_error(generation: Generation, stray: Collection[str], subscribed: Collection[str]) -> KafkaError:
-    """Returns the error for an assignment with topics that are not subscribed."""
     return KafkaError(
         f"the assignment doesn't match our current subscription: {stray} assigned, {subscribed} subscribed."
         f" If this lasts, the leader of the group, with the assignor {generation.protocol!r}, assigns topics to members"

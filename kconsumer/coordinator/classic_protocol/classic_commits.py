@@ -28,7 +28,6 @@ class ClassicCommitProtocol(CommitProtocol):
 
     @property
     def member(self) -> Member:
-        """The member whose offsets are committed."""
         return self._member
 
     @property

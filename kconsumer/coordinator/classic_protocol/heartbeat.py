@@ -44,7 +44,6 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
 
     @property
     def in_flight(self) -> bool:
-        """True while a heartbeat has no response yet."""
         return self._in_flight
 
     def joined(self, now: float) -> None:
@@ -54,7 +53,6 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         self._backoff.reset()
 
     def reset_session_timer(self, now: float) -> None:
-        """Restart the session timeout. Called when the coordinator was found or has responded."""
         self._session_deadline = now + self._config.session_timeout_ms
 
     def time_to_next_ms(self, now: float) -> float:

@@ -96,12 +96,10 @@ class ClassicMembership(Membership[Member]):
 
     @property
     def in_flight(self) -> bool:
-        """True while a JoinGroup or SyncGroup has no response yet."""
         return self._requests.current
 
     @property
     def idle(self) -> bool:
-        """True if the member is stable and has nothing to do, so that calling `poll` would have no effect."""
         return not self._steps.queue and not self._must_describe and self._is_settled()
 
     def take_error(self) -> KafkaError | None:
@@ -127,7 +125,6 @@ class ClassicMembership(Membership[Member]):
     # --- driving ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """Continue the rebalance as far as possible without waiting. Returns the requests to send."""
         if not self._subscription.is_group_managed:
             return PollResult()
         self._steps.advance(now)

@@ -60,7 +60,6 @@ def join_message(
 def join_request(
     config: GroupRebalanceConfig, message: JoinGroupRequest, handler: Callable[[Reply], None], node: str | None
 ) -> UnsentRequest:
-    """Returns a JoinGroup request with `message` for the connection `node`."""
     return UnsentRequest(
         JOIN_GROUP,
         message,

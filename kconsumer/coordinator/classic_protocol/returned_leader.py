@@ -18,7 +18,6 @@ from kconsumer.types import TopicPartition
 
 
 def describe_request(group_id: str, node: str | None, handler: Callable[[Reply], None]) -> UnsentRequest:
-    """Returns a DescribeGroups for one group."""
     return UnsentRequest(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=[group_id]), handler, node=node)
 
 

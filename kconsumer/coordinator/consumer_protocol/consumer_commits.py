@@ -43,7 +43,6 @@ class ConsumerCommitProtocol(CommitProtocol):
 
     @property
     def member(self) -> ConsumerMember:
-        """The member whose offsets are committed."""
         return self._member
 
     @property

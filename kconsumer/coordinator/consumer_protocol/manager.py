@@ -87,7 +87,6 @@ class ConsumerMembership(Membership[ConsumerMember]):
 
     @property
     def idle(self) -> bool:
-        """True if the member has nothing to do, so that calling `poll` would have no effect."""
         return self._member.state is _STABLE and not self._steps.queue
 
     def take_error(self) -> KafkaError | None:

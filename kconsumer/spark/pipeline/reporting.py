@@ -40,7 +40,6 @@ class BatchReport:
         return self.rows / self.seconds if self.seconds else 0.0
 
     def line(self) -> str:
-        """Returns the report as a line for the terminal."""
         parts = [
             f"{self.query}  batch {self.batch}  {self.rows:,} rows in {self.seconds:.1f} s  {self.rate:,.0f} rows/s"
         ]

@@ -54,7 +54,6 @@ class Folder:
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
     def exists(self) -> bool:
-        """Returns True if the folder exists."""
         return bool(self._files.exists(self.root))
 
     def is_file(self) -> bool:

@@ -239,7 +239,6 @@ class Authorizer:
 
 
 def _with_rows(request: Request, field: str, rows: list[Any]) -> Request:
-    """Returns a copy of a request in which the field `field` contains `rows`."""
     values = {known.name: getattr(request.message, known.name) for known in request.message.FIELDS}
     return replace(request, message=request.api.request(**{**values, field: rows}))
 

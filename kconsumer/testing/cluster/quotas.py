@@ -67,7 +67,6 @@ class Quotas:
         self._rates: dict[tuple[int, str, bool], Rate] = {}  # by broker, client id, and whether it produces
 
     def set(self, client_id: str, quota: Quota) -> None:
-        """Set the quota of a client."""
         self._quotas[client_id] = quota
 
     def fetched(self, request: Request, size: int, now: float) -> int:

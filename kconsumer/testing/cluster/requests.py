@@ -29,7 +29,6 @@ class Request:
 
     @property
     def broker(self) -> Broker:
-        """The broker that received the request."""
         return self.connection.broker
 
     def __repr__(self) -> str:

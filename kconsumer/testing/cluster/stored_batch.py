@@ -159,7 +159,6 @@ def recompressed(data: bytes, codec: int) -> bytes:
 
 
 def _recompressed(batch: StoredBatch, codec: int) -> bytes:
-    """Returns a batch of format 2 with its records in another codec."""
     records = batch.data[_V2.size :]
     if batch.codec:
         records = bytes(decompress(batch.codec, records, output_limit(len(records)), 2))

@@ -97,7 +97,6 @@ class Transactions:
         return self._by_id.values()
 
     def new_producer_id(self) -> int:
-        """Returns a producer id that no other producer has."""
         self._next_producer_id += 1
         return self._next_producer_id - 1
 
@@ -288,7 +287,6 @@ class Transactions:
         transaction.state = ENDS[commit][1]
 
     def _write_marker(self, partition: Partition, producer: ProducerIdAndEpoch, commit: bool, now: float) -> None:
-        """Append a marker to a partition."""
         wall_ms = self._cluster.wall_ms(now, self._cluster.brokers[partition.leader])
         marker = control_batch(
             "commit" if commit else "abort",

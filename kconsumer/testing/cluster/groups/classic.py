@@ -134,7 +134,6 @@ class ClassicGroup(ClassicMembers, Group):
 
     @property
     def state_name(self) -> str:
-        """The name of the state in responses, such as "Stable"."""
         return self.state
 
     @property
@@ -179,10 +178,6 @@ class ClassicGroup(ClassicMembers, Group):
             raise GroupError(Errors.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Returns whether a member subscribes to a topic.
-
-        Returns True if the subscriptions of consumers are unknown.
-        """
         if self.subscribed_topics is None:
             return self.protocol_type == PROTOCOL_TYPE
         return topic in self.subscribed_topics

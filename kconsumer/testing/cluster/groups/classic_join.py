@@ -42,7 +42,6 @@ def join(group: ClassicGroup, request: Request, now: float) -> Response:
 
 
 def rejected(request: Request, error: int, member_id: str) -> JoinGroupResponse:
-    """Returns a JoinGroup response with an error."""
     return for_join_version(JoinGroupResponse(error_code=error, member_id=member_id), request.version)
 
 

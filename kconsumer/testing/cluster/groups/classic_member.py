@@ -68,7 +68,6 @@ class ClassicMember:
         return True
 
     def cancel_session(self) -> None:
-        """Cancel the session timer."""
         if self.session is not None:
             self.session.cancel()
 

@@ -231,7 +231,6 @@ class ClassicRebalance:
                 self.renew_session(member, now)
 
     def sync_response(self, member: ClassicMember) -> SyncGroupResponse:
-        """Returns the SyncGroup response with the assignment of a member."""
         return SyncGroupResponse(
             protocol_type=self._group.protocol_type or None,
             protocol_name=self._group.protocol_name,

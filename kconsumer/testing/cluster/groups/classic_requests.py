@@ -93,7 +93,6 @@ def leave_response(rows: list[MemberResponse], version: int) -> LeaveGroupRespon
 
 
 def leave_row(identity: MemberIdentity, error: int = Errors.NONE) -> MemberResponse:
-    """Returns the row of one member in a LeaveGroup response."""
     return MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error)
 
 

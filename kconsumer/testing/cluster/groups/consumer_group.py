@@ -257,7 +257,6 @@ class ConsumerGroup(Group):
 
     @property
     def state_name(self) -> str:
-        """The name of the state in responses, such as "Stable"."""
         if not self.members:
             return EMPTY
         if self.epoch > self.target_epoch:
@@ -267,7 +266,6 @@ class ConsumerGroup(Group):
 
     @property
     def is_empty(self) -> bool:
-        """True if the group has no members."""
         return not self.members
 
     def validate_delete(self) -> None:
@@ -324,7 +322,6 @@ class ConsumerGroup(Group):
         """Do nothing. The coordinator rejects the offsets of subscribed topics one by one."""
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Returns whether a member subscribes to a topic."""
         return topic in self._subscribed_names()
 
     def retention_start(self, offset: CommittedOffset) -> int | None:
@@ -335,7 +332,6 @@ class ConsumerGroup(Group):
         """Do nothing: only heartbeats extend the session of a member."""
 
     def on_unloaded(self, now: float) -> None:
-        """Cancel all timers."""
         self.close(now)
 
     def on_loaded(self, now: float) -> bool:
@@ -348,7 +344,6 @@ class ConsumerGroup(Group):
         return True
 
     def close(self, now: float) -> None:
-        """Cancel all timers."""
         if self._resolving is not None:
             self._resolving.cancel()
             self._resolving = None

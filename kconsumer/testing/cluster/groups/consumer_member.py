@@ -92,7 +92,6 @@ class ConsumerMember:
         return None
 
     def cancel_timers(self) -> None:
-        """Cancel all timers."""
         for timer in (self.session, self.rebalance, self.joining, self.syncing):
             if timer is not None:
                 timer.cancel()

@@ -82,7 +82,6 @@ class GroupCoordinator:
         return group
 
     def add(self, group: Group) -> None:
-        """Add a new group."""
         partition = self._partition(group.id)
         shard = self._shards.get(partition.index)
         if shard is None:
@@ -117,11 +116,9 @@ class GroupCoordinator:
         return [group for _, shard in sorted(self._shards.items()) if shard.loaded for group in shard.groups.values()]
 
     def has_groups(self) -> bool:
-        """Returns whether there is any group."""
         return any(shard.groups for shard in self._shards.values())
 
     def is_loading(self, broker_id: int, now: float) -> bool:
-        """Returns whether a broker is still loading groups that it coordinates."""
         for _, shard in sorted(self._shards.items()):
             self._follow_leader(shard, now)
         return any(shard.partition.leader == broker_id and not shard.loaded for shard in self._shards.values())

@@ -129,6 +129,5 @@ class GroupDeletion:
 
 
 def _response_topic(key: tuple[str, bytes], rows: list[tuple[int, int]]) -> OffsetDeleteResponseTopic:
-    """Returns the row of one topic in an OffsetDelete response."""
     partitions = [OffsetDeleteResponsePartition(partition_index=index, error_code=error) for index, error in rows]
     return OffsetDeleteResponseTopic(name=key[0], partitions=partitions)

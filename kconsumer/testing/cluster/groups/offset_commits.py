@@ -123,7 +123,6 @@ class OffsetCommits(GroupHandlers):
         group.on_offset_commit(message.member_id, now)
 
     def _store(self, request: Request, now: float, partition: KnownPartition) -> int:
-        """Store the offset of one partition. Returns the error code."""
         message = request.message
         offset = committed_offset(self._coordinator.cluster, partition.request, now, message.retention_time_ms)
         if offset is None:
@@ -160,7 +159,6 @@ def committed_offset(
 
 
 def _response_topic(key: tuple[str, bytes], rows: list[tuple[int, int]]) -> OffsetCommitResponseTopic:
-    """Returns the row of one topic in an OffsetCommit response."""
     name, topic_id = key
     partitions = [OffsetCommitResponsePartition(partition_index=index, error_code=error) for index, error in rows]
     return OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=partitions)

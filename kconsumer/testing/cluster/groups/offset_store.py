@@ -48,7 +48,6 @@ class OffsetStore:
         return self.of_group(group_id).get(topic, {}).get(partition)
 
     def put(self, group_id: str, topic: str, partition: int, offset: CommittedOffset) -> None:
-        """Store a committed offset."""
         self._sequence += 1
         offset.sequence = self._sequence
         self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = offset
@@ -104,7 +103,6 @@ class OffsetStore:
         return (topic, partition) in self._pending_counts.get(group_id, ())
 
     def has_open_transactions(self, group_id: str) -> bool:
-        """Returns whether an open transaction has written offsets of the group."""
         return group_id in self._open
 
     def _merge(self, group_id: str, topic: str, partition: int, offset: CommittedOffset) -> None:

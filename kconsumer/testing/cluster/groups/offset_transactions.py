@@ -90,7 +90,6 @@ class OffsetTransactions(GroupHandlers):
 
 
 def _response_topic(key: tuple[str, bytes], rows: list[tuple[int, int]]) -> TxnOffsetCommitResponseTopic:
-    """Returns the row of one topic in a TxnOffsetCommit response."""
     name, topic_id = key
     partitions = [TxnOffsetCommitResponsePartition(partition_index=index, error_code=error) for index, error in rows]
     return TxnOffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=partitions)

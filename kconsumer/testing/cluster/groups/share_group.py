@@ -178,12 +178,10 @@ class ShareGroup(Group):
 
     @property
     def state_name(self) -> str:
-        """The name of the state in responses, such as "Stable"."""
         return STABLE if self.members else EMPTY
 
     @property
     def is_empty(self) -> bool:
-        """True if the group has no members."""
         return not self.members
 
     def validate_delete(self) -> None:
@@ -210,7 +208,6 @@ class ShareGroup(Group):
         self._refuse()
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Returns whether a member subscribes to a topic."""
         return topic in self._subscribed_names()
 
     def retention_start(self, offset: CommittedOffset) -> int | None:
@@ -221,7 +218,6 @@ class ShareGroup(Group):
         """Do nothing: only heartbeats extend the session of a member."""
 
     def on_unloaded(self, now: float) -> None:
-        """Cancel all timers."""
         self.close(now)
 
     def on_loaded(self, now: float) -> bool:
@@ -232,7 +228,6 @@ class ShareGroup(Group):
         return True
 
     def close(self, now: float) -> None:
-        """Cancel all timers."""
         for member in self.members.values():
             if member.session is not None:
                 member.session.cancel()

@@ -29,7 +29,6 @@ class RecordState:
         return self.state in TERMINAL
 
     def copy(self) -> RecordState:
-        """Returns a copy."""
         return replace(self)
 
     def restore(self, other: RecordState) -> None:
@@ -74,7 +73,6 @@ class InFlightBatch:
         return self.offsets
 
     def is_within(self, first: int, last: int) -> bool:
-        """Returns whether all records of the batch are from `first` to `last`."""
         return first <= self.first and self.last <= last
 
     def parts(self) -> Iterator[tuple[int, int, RecordState]]:

@@ -117,7 +117,6 @@ class SharePartition:
         return self.next_fetch_offset() != self.end + 1 or self.in_flight < self.setting("partition.max.record.locks")
 
     def between(self, first: int, last: int) -> list[InFlightBatch]:
-        """Returns the batches with records from `first` to `last`."""
         return [batch for batch in self.batches if batch.last >= first and batch.first <= last]
 
     def floor(self, offset: int) -> InFlightBatch | None:

@@ -91,7 +91,6 @@ class ShareSessionCache:
         return session
 
     def of_connection(self, connection: Connection) -> list[ShareSession]:
-        """Returns the sessions that a connection has opened."""
         return [session for session in self.sessions.values() if session.connection is connection]
 
     def clear(self) -> None:

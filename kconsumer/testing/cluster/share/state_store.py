@@ -65,7 +65,6 @@ class StateStore:
         return self._groups.get(group_id, {}).get((topic_id, index))
 
     def of_group(self, group_id: str) -> dict[TopicIdPartition, StoredState]:
-        """Returns the states of all partitions of a group."""
         return self._groups.get(group_id, {})
 
     def topics_of(self, group_id: str) -> dict[bytes, set[int]]:
@@ -80,13 +79,11 @@ class StateStore:
         self._groups.setdefault(group_id, {})[topic_id, index] = StoredState(start_offset)
 
     def remove_topic(self, group_id: str, topic_id: bytes) -> None:
-        """Remove the states of a topic."""
         group = self._groups.get(group_id, {})
         for key in [key for key in group if key[0] == topic_id]:
             del group[key]
 
     def remove_group(self, group_id: str) -> None:
-        """Remove the states of a group."""
         self._groups.pop(group_id, None)
 
     def on_topic_deleted(self, topic_id: bytes) -> None:
