@@ -31,8 +31,7 @@ class Lock(Protocol):
         """Acquire the lock. Returns False if that was not possible at once, or within `timeout` seconds."""
         ...
 
-    def release(self) -> None:
-        ...
+    def release(self) -> None: ...
 
     def locked(self) -> bool:
         """Returns whether the lock is held."""
@@ -68,8 +67,7 @@ class Event(Protocol):
         """Set the event, which ends all waits."""
         ...
 
-    def is_set(self) -> bool:
-        ...
+    def is_set(self) -> bool: ...
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the event is set, at most `timeout` seconds. Returns whether it is set."""
@@ -81,8 +79,7 @@ class Thread(Protocol):
 
     name: str
 
-    def start(self) -> None:
-        ...
+    def start(self) -> None: ...
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the thread ends, at most `timeout` seconds."""

@@ -39,19 +39,57 @@ from kconsumer.fetching.buffer import FetchBuffer, FetchChain
 from kconsumer.fetching.metrics import FetchMetrics
 from kconsumer.fetching.partition_status import SLOW_RESPONSE_MS, FetchContext, NodeFailure
 from kconsumer.fetching.read_replicas import Failed
-from kconsumer.fetching.request import build_fetch
 from kconsumer.fetching.response_handler import FetchResponseHandler
 from kconsumer.fetching.session import (
     FINAL_EPOCH,
     FetchSession,
+    SessionRequest,
 )
 from kconsumer.metrics.registry import Metrics
 from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import FetchResponse
+from kconsumer.schema.fetch import FetchRequest, FetchResponse
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
+
+
+def build_fetch(
+    config: FetchConfig,
+    limits: FetchLimits,
+    broker: BrokerFetchState,
+    session: SessionRequest,
+    max_bytes: int,
+    reserved: int,
+    now: float,
+    *,
+    max_wait_ms: int | None = None,
+    active_brokers: int = 0,
+    cycle: FetchCycle | None = None,
+) -> tuple[InFlightFetch, FetchRequest]:
+    """Returns a Fetch request with the partitions of `session`, and the InFlightFetch that describes it.
+
+    `max_bytes` limits the size of the response, and `reserved` is the number of bytes to reserve for it. `max_wait_ms`
+    is used in place of the option `fetch_max_wait_ms`, unless it is None. `cycle` handles ordinary responses.
+    """
+    full = session.epoch <= 0
+    requested, names, leader_only = broker.session.requested, broker.session.topic_names, bool(broker.leader_only)
+    flight = InFlightFetch(
+        broker, max_bytes, reserved, now, full, requested, names, leader_only, active_brokers, cycle, limits
+    )
+    message = FetchRequest(
+        max_wait_ms=limits.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
+        min_bytes=limits.fetch_min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=int(config.read_committed),
+        session_id=session.session_id,
+        session_epoch=session.epoch,
+        topics=session.topics,
+        forgotten_topics_data=session.forgotten,
+        rack_id="" if leader_only else config.client_rack,
+    )
+    return flight, message
+
 
 # Error codes of a whole response that concern only the fetch session. Metadata need not be requested after these.
 SESSION_ERRORS = (Errors.FETCH_SESSION_ID_NOT_FOUND, Errors.INVALID_FETCH_SESSION_EPOCH, Errors.NONE)

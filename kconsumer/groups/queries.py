@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kconsumer._client.offset_arguments import offsets_to_commit, timestamp
 from kconsumer._common.error_codes import Errors
+from kconsumer._core.decode import PartitionFetch
 from kconsumer._core.lock import Timer
-from kconsumer._internal.managers import Promise
+from kconsumer._internal.managers import Promise, Reply
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.engine.base import Engine
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import GroupError, KafkaError, error_for
+from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES
 from kconsumer.groups.administration import (
     DELETION,
     POSITIONS,
@@ -44,7 +46,6 @@ from kconsumer.groups.arguments import (
     refuse_text,
     topics_and_partitions,
 )
-from kconsumer.groups.first_records import FIRST_BYTES, NEXT_BYTES, FirstRecord, first_record
 from kconsumer.groups.manager import DESCRIPTIONS, GroupsManager, QueryKind
 from kconsumer.groups.responses import GroupPosition
 from kconsumer.groups.transactions import (
@@ -63,8 +64,53 @@ from kconsumer.groups.types import (
     OpenTransaction,
 )
 from kconsumer.offsets.list_offsets import EARLIEST, LATEST, OffsetTable
+from kconsumer.schema import FETCH
+from kconsumer.schema.fetch import FetchPartition, FetchPartitionData, FetchRequest, FetchTopic
 from kconsumer.schema.telemetry import CLIENT_METRICS
 from kconsumer.types import TopicPartition
+
+#: Limits of a response. A broker returns at least one whole batch, and that usually contains the record. A batch may
+#: have no record to return, like those that end transactions; many such batches fit into the next response.
+FIRST_BYTES, NEXT_BYTES = 1, 1 << 20
+
+
+class FirstRecord(NamedTuple):
+    """What a response contains."""
+
+    timestamp: int | None  #: of the first record (ms since 1970); None if there is none, or if it is unknown
+    next_offset: int  #: the first offset that was not read; the requested one if the response cannot be used
+
+
+def first_record(tp: TopicPartition, offset: int, max_bytes: int, read_committed: bool) -> QueryKind:
+    row = FetchPartition(partition=tp.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+    message = FetchRequest(
+        max_bytes=max_bytes,
+        isolation_level=int(read_committed),
+        topics=[FetchTopic(topic=tp.topic, partitions=[row])],
+    )
+    return QueryKind(
+        FETCH,
+        lambda _: message,
+        lambda reply: _parse(tp, offset, read_committed, reply),
+        max_version=LAST_VERSION_WITH_NAMES,
+    )
+
+
+def _parse(tp: TopicPartition, offset: int, read_committed: bool, reply: Reply) -> FirstRecord:
+    """Returns the first record. An error of the partition, or corrupt bytes, make it unknown."""
+    rows: Iterable[FetchPartitionData] = [row for topic in reply.message.responses for row in topic.partitions]
+    for row in rows:
+        aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()]
+        fetch = PartitionFetch(tp, row.records, offset, read_committed=read_committed, aborted_transactions=aborted)
+        try:
+            while not fetch.exhausted:
+                for record in fetch.take(1):
+                    return FirstRecord(record.timestamp if record.timestamp >= 0 else None, offset)
+        except KafkaError:
+            break
+        return FirstRecord(None, fetch.next_offset)
+    return FirstRecord(None, offset)
+
 
 K = TypeVar("K", bound=Hashable)
 Place = tuple[TopicPartition, int]  # an offset in a partition

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.backoff import ExponentialBackoff
 from kconsumer._core.net import ConnectionIo
-from kconsumer.errors import BrokerConnectionError, KafkaError
+from kconsumer.errors import BootstrapResolutionError, BrokerConnectionError, KafkaError
 from kconsumer.net.address_failures import AddressRecords
 from kconsumer.net.address_map import Redirect, redirect
 from kconsumer.net.background import BackgroundTask
-from kconsumer.net.bootstrap import BootstrapResolution
 from kconsumer.net.connection import Connection
 from kconsumer.net.connector import Connector
 from kconsumer.net.describe import broker_name, os_reason, refresh_error
@@ -34,6 +33,55 @@ from kconsumer.types import Node
 if TYPE_CHECKING:
     from kconsumer.config.options import ConsumerConfig
     from kconsumer.net.probes import Probe
+
+
+class BootstrapResolution:
+    """The lookups of the bootstrap servers, until the first of them succeeds."""
+
+    def __init__(self, servers: Sequence[tuple[str, int]], timeout_ms: float) -> None:
+        """Begin without lookups. `timeout_ms` is `bootstrap_resolve_timeout_ms`."""
+        self._servers = list(dict.fromkeys(servers))
+        self._timeout_ms = timeout_ms
+        self._due: float | None = None  # when unresolved names become an error (ms); None before the first lookup
+        self._failed: dict[tuple[str, int], str] = {}  # why lookups have failed since the last error
+        self._raised = False
+        self._resolved = False
+
+    def began(self, now: float) -> None:
+        """Record that a lookup begins. The timeout counts from the first one."""
+        if self._due is None:
+            self._due = now + self._timeout_ms
+
+    def completed(self, host: str, port: int, error: Exception | None) -> None:
+        """Record the end of a lookup. `error` is None if it has found addresses."""
+        if error is None:
+            self._resolved = True
+        else:
+            self._failed[host, port] = os_reason(error)
+
+    def take_error(self, now: float) -> BootstrapResolutionError | None:
+        """Returns the error that the user's call must raise, or None. Each error is returned once."""
+        if self._resolved or self._due is None or now < self._due:
+            return None
+        all_failed = len(self._failed) == len(self._servers)
+        if not all_failed and (self._raised or not self._timeout_ms):
+            return None
+        error = self._error()
+        self._raised = True
+        self._failed.clear()
+        return error
+
+    def _error(self) -> BootstrapResolutionError:
+        names = ", ".join(
+            f"{host}:{port}: {self._failed.get((host, port), 'the name server has not responded')}"
+            for host, port in self._servers
+        )
+        waited = f" within {self._timeout_ms:.0f} ms (bootstrap_resolve_timeout_ms)" if self._timeout_ms else ""
+        return BootstrapResolutionError(
+            f"no name in bootstrap_servers could be resolved{waited}: {names}; check the names, and the name server "
+            "of this machine"
+        )
+
 
 CANONICAL = "resolve_canonical_bootstrap_servers_only"
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from kconsumer.errors import StateError
@@ -11,7 +14,6 @@ from kconsumer.parallel.attempt import Executor
 from kconsumer.parallel.checks import check_consumer, check_handler
 from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.dead_letters import DeadLetters
-from kconsumer.parallel.executors import create_executor
 from kconsumer.parallel.flows import Flow, run_flow
 from kconsumer.parallel.handover import Handover
 from kconsumer.parallel.poll_loop import PollLoop
@@ -19,11 +21,66 @@ from kconsumer.parallel.retry_topics import RetryTopics
 from kconsumer.parallel.run_state import RunState
 from kconsumer.parallel.runs import is_running, registered
 from kconsumer.parallel.settings import Handler, RunOptions, Settings, Summary
-from kconsumer.parallel.stop_signals import StopSignals
+from kconsumer.parallel.threads import ThreadExecutor
+from kconsumer.parallel.work_queue import WorkQueue
 from kconsumer.types import MetricName
 
 if TYPE_CHECKING:
     from kconsumer._internal.status import Health
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
+
+
+class StopSignals:
+    """A context manager that replaces the default handlers of SIGTERM and SIGINT on the main thread.
+
+    Handlers of the application stay. The first signal calls `stop` with its name. A second one does what it does by
+    default, which ends the program at once. The handlers themselves are restored only at the end, because a call of a
+    consumer that defers signals would bring back the one that it has found.
+    """
+
+    def __init__(self, stop: Callable[[str], None]) -> None:
+        self._stop = stop
+        self._replaced: dict[int, Any] = {}
+        self._seen: set[int] = set()
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                handler = signal.getsignal(number)
+                if handler in DEFAULTS:
+                    self._replaced[number] = handler
+                    signal.signal(number, self._on_signal)
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._replaced.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number not in self._seen:
+            self._seen.add(number)
+            self._stop(signal.Signals(number).name)
+            return
+        handler = self._replaced[number]
+        if callable(handler):
+            handler(number, frame)
+        else:  # the default action of SIGTERM, which ends the process
+            signal.signal(number, handler)
+            signal.raise_signal(number)
+
+
+def create_executor(queue: WorkQueue, settings: Settings, handler: Handler, concurrency: Concurrency) -> Executor:
+    if settings.executor == "processes":
+        from kconsumer.parallel.processes import ProcessExecutor  # imported when used, as `multiprocessing`
+
+        return ProcessExecutor(queue, settings, handler, concurrency)
+    if settings.executor == "asyncio":
+        from kconsumer.parallel.event_loop_executor import EventLoopExecutor  # imported when used, as `asyncio`
+
+        return EventLoopExecutor(queue, settings, handler, concurrency)
+    return ThreadExecutor(queue, settings, handler, concurrency)
 
 
 class ProcessorBase:

@@ -17,9 +17,10 @@ from kconsumer._core.decode import ConsumerRecord, ShareRecord
 from kconsumer.engine.access_guard import guarded
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.records import ConsumerRecords
+from kconsumer.share.components import ShareComponents
 from kconsumer.share.config import ShareConsumerConfig
 from kconsumer.share.types import AcknowledgeType
-from kconsumer.types import K, MetricValues, TopicPartition, V
+from kconsumer.types import K, MetricValues, PartitionCondition, PartitionStatus, TopicPartition, V
 
 if TYPE_CHECKING:
     from kconsumer._internal.status import ConsumerStatus
@@ -27,6 +28,23 @@ if TYPE_CHECKING:
     from kconsumer.share.acknowledgements import AcquiredBatch
     from kconsumer.share.collector import Acknowledger
     from kconsumer.share.engine import ShareEngine
+
+
+def partition_states(parts: ShareComponents) -> dict[TopicPartition, PartitionStatus]:
+    """Returns the status of each assigned partition. It has no position, because the broker has it."""
+    now = parts.clock.now()
+    return {tp: _status(parts, tp, now) for tp in sorted(parts.assignment.assigned())}
+
+
+def _status(parts: ShareComponents, tp: TopicPartition, now: float) -> PartitionStatus:
+    leader = parts.cluster.leader(tp).leader
+    if leader is None:
+        reason = parts.metadata.topic_errors.problem_with(tp) or "no leader is known"
+        return PartitionStatus(PartitionCondition.NO_LEADER, reason, 0.0, None, None, None)
+    error = parts.client.last_error(str(leader.id), now)
+    condition, reason = (PartitionCondition.BACKOFF, error) if error else parts.fetch.broker_condition(leader.id, now)
+    return PartitionStatus(condition, reason, 0.0, None, None, None)
+
 
 POLL_S = 1.0
 ShareRecords: TypeAlias = "ConsumerRecords[K, V, ShareRecord[K, V]]"  # what a poll returns
@@ -135,7 +153,6 @@ class ShareConsumerBase(ClientBase, Generic[K, V]):
 
     def _read_status(self) -> ConsumerStatus:
         from kconsumer.engine.consumer_status import consumer_status  # imported when used
-        from kconsumer.share.partition_states import partition_states
 
         parts = self._engine.components
         with parts.lock:

@@ -8,14 +8,51 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Collection, Iterable
+import sys
+from collections.abc import Callable, Collection, Iterable
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.errors import StateError
 from kconsumer.state.assignment import Assignment
 from kconsumer.state.cluster import Cluster, MetadataUpdate
-from kconsumer.state.initial_partitions import InitialPartitions
 from kconsumer.types import SubscriptionPattern, TopicPartition
+
+
+class InitialPartitions:
+    """How many partitions each subscribed topic had when this consumer first received its metadata."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self.listed = False  # for a pattern: metadata of all topics were received, so others are created later
+
+    def is_new(self, tp: TopicPartition) -> bool:
+        """Returns True if the partition has appeared since its topic was subscribed."""
+        return tp.partition >= self._counts.get(tp.topic, sys.maxsize)
+
+    def keep(self, subscribed: Callable[[str], bool]) -> None:
+        """Forget topics that are no longer subscribed, after the subscription has changed."""
+        self._counts = {topic: count for topic, count in self._counts.items() if subscribed(topic)}
+        self.listed = False
+
+    def record(self, cluster: Cluster, topics: Iterable[str], *, all_topics: bool) -> None:
+        """Record how many partitions these subscribed topics have, unless their numbers are known.
+
+        With `all_topics`, these are all topics that a pattern matches: those that match from now on are new.
+        """
+        for topic in topics:
+            if topic not in self._counts:
+                self._counts[topic] = 0 if self.listed else cluster.listed_count(topic)
+        self.listed |= all_topics
+
+    def record_absent(self, absent: Iterable[str], recreated: Iterable[str]) -> None:
+        """Record topics of which all partitions are new: the `recreated` ones, and those `absent` at first.
+
+        A topic that was there before is probably not deleted: a broker may lag behind.
+        """
+        self._counts = dict.fromkeys(absent, 0) | self._counts | dict.fromkeys(recreated, 0)
+
+    def __repr__(self) -> str:
+        return f"<InitialPartitions {self._counts}>"
 
 
 class SubscriptionKind(enum.Enum):

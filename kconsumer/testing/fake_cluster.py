@@ -19,8 +19,7 @@ from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.telemetry import ALL_METRICS, DEFAULT_INTERVAL_MS, ClientMetrics, PushedMetrics
 from kconsumer.testing.cluster.topic_configs import config_error
-from kconsumer.testing.fake_cluster_faults import FaultMethods
-from kconsumer.testing.fake_cluster_security import SecurityMethods
+from kconsumer.testing.fake_cluster_faults import FaultMethods, SecurityMethods
 from kconsumer.testing.fake_transaction import FakeTransaction
 from kconsumer.testing.group_views import committed, describe
 from kconsumer.testing.produce import Headers, ProduceLike, RecordMetadata, Value, as_records, check_compression

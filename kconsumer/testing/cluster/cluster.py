@@ -10,6 +10,7 @@ The handlers of related APIs are in one module. `replication.py` decides which b
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -19,21 +20,19 @@ from kconsumer.testing.cluster.acl_requests import AclRequests
 from kconsumer.testing.cluster.acls import Acls
 from kconsumer.testing.cluster.authorizer import Authorizer
 from kconsumer.testing.cluster.broker import Broker
-from kconsumer.testing.cluster.cleaner import Cleaner
+from kconsumer.testing.cluster.cleaner import Cleaner, Retention
 from kconsumer.testing.cluster.configs import Configs
 from kconsumer.testing.cluster.connection import Connection
 from kconsumer.testing.cluster.faults import Faults
 from kconsumer.testing.cluster.fetch import FetchHandlers
 from kconsumer.testing.cluster.fetch_sessions import FetchSessionCache
 from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
-from kconsumer.testing.cluster.hashes import java_hash
 from kconsumer.testing.cluster.list_offsets import ListOffsetsHandlers
 from kconsumer.testing.cluster.metadata import MetadataHandlers
 from kconsumer.testing.cluster.produce import ProduceHandler
 from kconsumer.testing.cluster.quotas import Quotas
 from kconsumer.testing.cluster.replication import Replication
 from kconsumer.testing.cluster.requests import Handler, Request, Response, handlers_of
-from kconsumer.testing.cluster.retention import Retention
 from kconsumer.testing.cluster.sasl import Sasl, SaslSettings
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.share.fetch import ShareFetchHandler
@@ -44,9 +43,23 @@ from kconsumer.testing.cluster.telemetry import TELEMETRY_APIS, Telemetry
 from kconsumer.testing.cluster.timers import Timers
 from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition, Topic
 from kconsumer.testing.cluster.topic_admin import TopicAdmin
-from kconsumer.testing.cluster.transaction_queries import TransactionQueries
-from kconsumer.testing.cluster.transaction_requests import TransactionRequests
+from kconsumer.testing.cluster.transaction_requests import TransactionQueries, TransactionRequests
 from kconsumer.testing.cluster.transactions import Transactions
+
+SIGN = 0x8000_0000
+
+
+def java_hash(text: str) -> int:
+    """Returns the absolute value of Java's `String.hashCode`, as Kafka's `Utils.abs` computes it.
+
+    The smallest 32-bit number has no absolute value in Java; Kafka replaces it with 0. The hash of a group or
+    transactional id selects its partition in an internal topic.
+    """
+    code = 0
+    for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be")):
+        code = (31 * code + unit) & 0xFFFF_FFFF
+    return code if code < SIGN else (SIGN * 2 - code) % SIGN
+
 
 CoordinatorType = Literal["group", "transaction"]
 WALL_MS = 1_700_000_000_000

@@ -26,10 +26,40 @@ from kconsumer.schema.produce import (
 )
 from kconsumer.testing.cluster.delayed import Delayed
 from kconsumer.testing.cluster.log import AppendResult
-from kconsumer.testing.cluster.produced_records import wrong_record
+from kconsumer.testing.cluster.releases import is_at_least
 from kconsumer.testing.cluster.requests import ClusterHandlers, Pending, Request, Response, handles
-from kconsumer.testing.cluster.stored_batch import StoredBatch, split_batches
+from kconsumer.testing.cluster.stored_batch import NO_TIMESTAMP, StoredBatch, split_batches
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
+
+FIRST_WITHOUT_FUTURE = "4.0"  # by default
+BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
+
+
+def wrong_record(partition: Partition, batch: StoredBatch, release: str, wall_ms: int) -> tuple[int, int, str] | None:
+    """Returns error code, index and error message of the first record that the broker refuses.
+
+    Returns None if the broker accepts all records.
+    """
+    configs = partition.topic.configs
+    compacted = "compact" in configs["cleanup.policy"]
+    by_producer = configs["message.timestamp.type"] == "CreateTime"
+    limited = is_at_least(release, FIRST_WITHOUT_FUTURE) or AFTER in partition.topic.explicit_configs
+    earliest = wall_ms - int(configs[BEFORE]) if by_producer else NO_TIMESTAMP
+    latest = wall_ms + int(configs[AFTER]) if by_producer and limited else None
+    if not compacted and earliest < 0 and (latest is None or batch.max_timestamp <= latest):
+        return None
+    for index, record in enumerate(batch.records()):
+        if compacted and record.key is None:
+            return Errors.INVALID_RECORD, index, "A compacted topic needs records with keys."
+        too_late = latest is not None and record.timestamp > latest
+        if too_late or NO_TIMESTAMP < record.timestamp < earliest:
+            return (
+                Errors.INVALID_TIMESTAMP,
+                index,
+                f"The timestamp {record.timestamp} is out of range.",
+            )
+    return None
+
 
 ALL_REPLICAS = -1
 VALID_ACKS = (ALL_REPLICAS, 0, 1)

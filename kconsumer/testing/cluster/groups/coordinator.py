@@ -17,10 +17,9 @@ from kconsumer.testing.cluster.groups.deletion import GroupDeletion
 from kconsumer.testing.cluster.groups.describe import GroupDescriptions
 from kconsumer.testing.cluster.groups.group import Group, GroupError, is_old_release
 from kconsumer.testing.cluster.groups.group_configs import GroupConfigs
-from kconsumer.testing.cluster.groups.offset_commits import OffsetCommits
+from kconsumer.testing.cluster.groups.offset_commits import OffsetCommits, OffsetTransactions
 from kconsumer.testing.cluster.groups.offset_fetches import OffsetFetches
 from kconsumer.testing.cluster.groups.offset_store import OffsetStore
-from kconsumer.testing.cluster.groups.offset_transactions import OffsetTransactions
 from kconsumer.testing.cluster.groups.server_describe import ServerGroupDescriptions
 from kconsumer.testing.cluster.groups.share_heartbeat import ShareHeartbeatHandler
 from kconsumer.testing.cluster.groups.share_offsets import ShareOffsets

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.groups.group import Group, GroupError
-from kconsumer.testing.cluster.groups.server_assignors import Partitions
-from kconsumer.testing.cluster.groups.simple_assignor import AssignorInput, assign_simple
+from kconsumer.testing.cluster.groups.server_assignors import AssignorMember, Partitions, assign_simple
 from kconsumer.testing.cluster.groups.target_assignment import TopicsSignature, topics_signature
 from kconsumer.testing.cluster.share.state_store import UNINITIALIZED
 from kconsumer.testing.cluster.timers import Timer
@@ -133,9 +132,10 @@ class ShareGroup(Group):
         topics = self.coordinator.cluster.topics
         initialized = self.coordinator.cluster.shares.store.topics_of(self.id)
         rows = [
-            AssignorInput(
+            AssignorMember(
                 member_id,
-                {topics[name].id for name in self.members[member_id].topics if name in topics},
+                None,
+                [topics[name].id for name in self.members[member_id].topics if name in topics],
                 self.target.get(member_id, {}),
             )
             for member_id in self.members
