@@ -141,11 +141,6 @@ class ClassicGroup(ClassicMembers, Group):
         """True if the state is Empty. Pending members, which have an id and have not joined yet, do not count."""
         return self.state == EMPTY
 
-    def validate_delete(self) -> None:
-        """Raise GroupError with NON_EMPTY_GROUP unless the state is Empty."""
-        if self.state != EMPTY:
-            raise GroupError(Errors.NON_EMPTY_GROUP)
-
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
     ) -> None:

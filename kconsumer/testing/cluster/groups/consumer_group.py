@@ -9,49 +9,66 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.acls import TOPIC
 from kconsumer.testing.cluster.groups import consumer_leave
 from kconsumer.testing.cluster.groups.consumer_member import UNREVOKED_PARTITIONS, ConsumerMember
-from kconsumer.testing.cluster.groups.group import Group, GroupError
+from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.reconciliation import Owned, Reconciliation
-from kconsumer.testing.cluster.groups.server_assignors import Partitions
-from kconsumer.testing.cluster.groups.target_assignment import (
-    TopicsSignature,
-    compute_target,
-    subscribed_names,
-    topics_signature,
-)
+from kconsumer.testing.cluster.groups.server_assignors import ASSIGNORS, AssignorMember, Partitions
+from kconsumer.testing.cluster.groups.server_group import ServerGroup
 from kconsumer.testing.cluster.groups.topic_regexes import TopicRegexes
 from kconsumer.testing.cluster.timers import Timer
+from kconsumer.testing.cluster.topic import Topic
 
 if TYPE_CHECKING:
+    pass
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
     from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
 
+
+def subscribed_names(member: ConsumerMember, regexes: TopicRegexes) -> list[str]:
+    """Returns the names of the topics to which a member subscribes, by name or by its regular expression."""
+    return sorted(member.topics | (regexes.topics(member.regex) if member.regex else set()))
+
+
+def compute_target(
+    topics: Mapping[str, Topic],
+    members: list[ConsumerMember],
+    target: Mapping[str, Partitions],
+    regexes: TopicRegexes,
+    assignor: str,
+) -> dict[str, Partitions]:
+    """Returns the new target assignment by member id.
+
+    `topics`: all topics by name. `target`: the present target assignment.
+    """
+    counts: dict[bytes, int] = {}
+    rows = []
+    for member in members:
+        found = [topics[name] for name in subscribed_names(member, regexes) if name in topics]
+        counts.update((topic.id, len(topic.partitions)) for topic in found)
+        topic_ids = [topic.id for topic in found]
+        rows.append(AssignorMember(member.id, member.instance_id, topic_ids, target.get(member.id, {})))
+    return ASSIGNORS[assignor](rows, counts)
+
+
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
-FIRST_EPOCH = 1  # of a group that has just been created
 MIN_COMMIT_VERSION = 9  # of OffsetCommit, for members that use the consumer protocol
 
 
-class ConsumerGroup(Group):
+class ConsumerGroup(ServerGroup[ConsumerMember]):
     """A group whose members send ConsumerGroupHeartbeat."""
 
     type = "consumer"
     protocol_type = "consumer"
 
     def __init__(self, coordinator: GroupCoordinator, group_id: str) -> None:
-        super().__init__(group_id)
-        self.coordinator = coordinator
-        self.members: dict[str, ConsumerMember] = {}  # in the order in which they joined
+        super().__init__(coordinator, group_id)
         self.static_members: dict[str, str] = {}  # member ids by instance id
-        self.epoch = FIRST_EPOCH
-        self.target: dict[str, Partitions] = {}  # the target assignment by member id
-        self.target_epoch = FIRST_EPOCH
-        self.assigned_at: float | None = None  # when the target was computed (ms); None: never, or the group was empty
         self.regexes = TopicRegexes()
         # How many members prefer each assignor, and how many subscribe to each regular expression and to each topic.
         # Each heartbeat or join needs these numbers. If it counted all members, those of a group would take quadratic
@@ -60,18 +77,9 @@ class ConsumerGroup(Group):
         self._regex_counts: Counter[str] = Counter()
         self._topic_counts: Counter[str] = Counter()
         self._owners: dict[tuple[bytes, int], str] = {}  # member ids
-        self._signature: TopicsSignature = ()
-        self._topics_version = -1  # that of the topics to which the signature was compared last
         self._resolving: Timer | None = None  # set while regular expressions are being resolved
 
     # --- members ---
-
-    def member(self, member_id: str) -> ConsumerMember:
-        """Returns the member with an id. Raises GroupError with UNKNOWN_MEMBER_ID if there is none."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise GroupError(Errors.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.id}.")
-        return member
 
     def new_member_id(self) -> str:
         """Returns a new member id as Kafka generates it: 16 random bytes in URL-safe base64."""
@@ -164,25 +172,6 @@ class ConsumerGroup(Group):
         default = self.coordinator.cluster.settings.group_consumer_assignors[0]
         return max(names, key=counts.__getitem__, default=default)
 
-    def store_topics(self) -> None:
-        """Store ids and partition counts of the subscribed topics, with which `update_epoch` detects later changes."""
-        self._signature = topics_signature(self.coordinator.cluster, self._subscribed_names())
-
-    def update_epoch(self, *, subscription_changed: bool) -> None:
-        """Increase the group epoch if a subscription or a subscribed topic has changed since the last check.
-
-        `subscription_changed`: whether a subscription has changed. Changes of topics are detected here.
-        """
-        version = self.coordinator.topics_version
-        if not subscription_changed and version == self._topics_version:
-            return
-        self._topics_version = version
-        cluster = self.coordinator.cluster
-        signature = topics_signature(cluster, self._subscribed_names())
-        if subscription_changed or signature != self._signature:
-            self._signature = signature
-            self.epoch += 1
-
     def _subscribed_names(self) -> set[str]:
         """Returns the topics to which members subscribe, by name or by a regular expression."""
         return set(self._topic_counts).union(*map(self.regexes.topics, self._regex_counts))
@@ -222,8 +211,7 @@ class ConsumerGroup(Group):
         `consumer.assignment.interval.ms` ago.
         """
         interval_ms = self.coordinator.configs.value(self.id, "consumer.assignment.interval.ms")
-        too_soon = self.assigned_at is not None and now < self.assigned_at + interval_ms
-        if self.target_epoch >= self.epoch or too_soon:
+        if not self._must_assign(interval_ms, now):
             return
         topics = self.coordinator.cluster.topics
         self.target = compute_target(topics, list(self.members.values()), self.target, self.regexes, assignor)
@@ -263,15 +251,6 @@ class ConsumerGroup(Group):
             return ASSIGNING
         reconciled = all(member.is_reconciled_to(self.target_epoch) for member in self.members.values())
         return STABLE if reconciled else RECONCILING
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    def validate_delete(self) -> None:
-        """Raise GroupError with NON_EMPTY_GROUP if the group has members."""
-        if self.members:
-            raise GroupError(Errors.NON_EMPTY_GROUP)
 
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
@@ -321,18 +300,9 @@ class ConsumerGroup(Group):
     def validate_offset_delete(self) -> None:
         """Do nothing. The coordinator rejects the offsets of subscribed topics one by one."""
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        return topic in self._subscribed_names()
-
     def retention_start(self, offset: CommittedOffset) -> int | None:
         """Returns when an offset was committed (wall-clock ms), because its retention time begins then."""
         return offset.commit_ms
-
-    def on_offset_commit(self, member_id: str, now: float) -> None:
-        """Do nothing: only heartbeats extend the session of a member."""
-
-    def on_unloaded(self, now: float) -> None:
-        self.close(now)
 
     def on_loaded(self, now: float) -> bool:
         """Start the timers of all members again. All other state is kept. Returns True."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from kconsumer._common.error_codes import CODES
+from kconsumer._common.error_codes import CODES, Errors
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
@@ -48,9 +48,10 @@ class Group(ABC):
     def is_empty(self) -> bool:
         """True if the group has no members."""
 
-    @abstractmethod
     def validate_delete(self) -> None:
-        """Raise GroupError if the group must not be deleted now."""
+        """Raise GroupError with NON_EMPTY_GROUP if the group has members."""
+        if not self.is_empty:
+            raise GroupError(Errors.NON_EMPTY_GROUP)
 
     # --- what the APIs of committed offsets need ---
 

@@ -11,18 +11,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.testing.cluster.groups.group import Group, GroupError
+from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.server_assignors import AssignorMember, Partitions, assign_simple
-from kconsumer.testing.cluster.groups.target_assignment import TopicsSignature, topics_signature
+from kconsumer.testing.cluster.groups.server_group import ServerGroup
 from kconsumer.testing.cluster.share.state_store import UNINITIALIZED
 from kconsumer.testing.cluster.timers import Timer
 
 if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
     from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
 
 EMPTY, STABLE = "Empty", "Stable"
-FIRST_EPOCH = 1  # of a group that has just been created
 ASSIGNOR = "simple"
 
 
@@ -45,30 +43,13 @@ class ShareMember:
         return dataclasses.replace(self)
 
 
-class ShareGroup(Group):
+class ShareGroup(ServerGroup[ShareMember]):
     """A group whose members send ShareGroupHeartbeat."""
 
     type = "share"
     protocol_type = "share"
 
-    def __init__(self, coordinator: GroupCoordinator, group_id: str) -> None:
-        super().__init__(group_id)
-        self.coordinator = coordinator
-        self.members: dict[str, ShareMember] = {}  # in the order in which they joined
-        self.epoch = self.target_epoch = FIRST_EPOCH
-        self.target: dict[str, Partitions] = {}  # the target assignment by member id
-        self._assigned_at: float | None = None  # when the target was computed (ms); None: the group was empty
-        self._signature: TopicsSignature = ()
-        self._topics_version = -1  # that of the topics to which the signature was compared last
-
     # --- members ---
-
-    def member(self, member_id: str) -> ShareMember:
-        """Returns the member with an id. Raises GroupError with UNKNOWN_MEMBER_ID if there is none."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise GroupError(Errors.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.id}.")
-        return member
 
     def remove_member(self, member_id: str) -> None:
         """Remove a member, and begin a new group epoch."""
@@ -78,7 +59,7 @@ class ShareGroup(Group):
         self.target.pop(member_id, None)
         self.epoch += 1
         if not self.members:
-            self.target_epoch, self._assigned_at = self.epoch, None
+            self.target_epoch, self.assigned_at = self.epoch, None
 
     def start_session(self, member_id: str, now: float) -> None:
         """Restart the session timer of a member. When the timer expires, the member is removed."""
@@ -95,15 +76,8 @@ class ShareGroup(Group):
         """Increase the group epoch if a subscription or a subscribed topic has changed, or a partition waits for its
         assignment because its state has been initialized.
         """
-        changed = subscription_changed or (self.epoch == self.target_epoch and self._waits_for_assignment())
-        version = self.coordinator.topics_version
-        if not changed and version == self._topics_version:
-            return
-        self._topics_version = version
-        signature = topics_signature(self.coordinator.cluster, self._subscribed_names())
-        if changed or signature != self._signature:
-            self._signature = signature
-            self.epoch += 1
+        waits = self.epoch == self.target_epoch and self._waits_for_assignment()
+        super().update_epoch(subscription_changed=subscription_changed or waits)
 
     def _waits_for_assignment(self) -> bool:
         """Returns whether the initialized partitions of a subscribed topic are not those of the target assignment."""
@@ -126,8 +100,7 @@ class ShareGroup(Group):
         `share.assignment.interval.ms` ago.
         """
         interval_ms = self.coordinator.configs.value(self.id, "share.assignment.interval.ms")
-        too_soon = self._assigned_at is not None and now < self._assigned_at + interval_ms
-        if self.target_epoch >= self.epoch or too_soon:
+        if not self._must_assign(interval_ms, now):
             return
         topics = self.coordinator.cluster.topics
         initialized = self.coordinator.cluster.shares.store.topics_of(self.id)
@@ -141,7 +114,7 @@ class ShareGroup(Group):
             for member_id in self.members
         ]
         self.target = assign_simple(rows, initialized)
-        self.target_epoch, self._assigned_at = self.epoch, now
+        self.target_epoch, self.assigned_at = self.epoch, now
 
     def reconcile(self, member: ShareMember) -> None:
         """Give a member the present target assignment.
@@ -180,15 +153,6 @@ class ShareGroup(Group):
     def state_name(self) -> str:
         return STABLE if self.members else EMPTY
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    def validate_delete(self) -> None:
-        """Raise GroupError with NON_EMPTY_GROUP if the group has members."""
-        if self.members:
-            raise GroupError(Errors.NON_EMPTY_GROUP)
-
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
     ) -> None:
@@ -207,18 +171,9 @@ class ShareGroup(Group):
         """Raise GroupError: share groups have no committed offsets."""
         self._refuse()
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        return topic in self._subscribed_names()
-
     def retention_start(self, offset: CommittedOffset) -> int | None:
         """Returns None, because share groups have no committed offsets."""
         return None
-
-    def on_offset_commit(self, member_id: str, now: float) -> None:
-        """Do nothing: only heartbeats extend the session of a member."""
-
-    def on_unloaded(self, now: float) -> None:
-        self.close(now)
 
     def on_loaded(self, now: float) -> bool:
         """Start the timers of all members again. All other state is kept. Returns True."""
