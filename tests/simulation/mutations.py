@@ -33,7 +33,7 @@ MUTATIONS = (
     Mutation(
         "new-partitions-as-old-ones",
         "Partitions that appear after the subscription begin where all others do.",
-        "state.initial_partitions",
+        "state.subscription",
         "InitialPartitions.is_new",
         "self._counts.get(tp.topic, sys.maxsize)",
         "sys.maxsize",

@@ -25,7 +25,6 @@ from kconsumer.testing.cluster.timers import Timer
 from kconsumer.testing.cluster.topic import Topic
 
 if TYPE_CHECKING:
-    pass
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
     from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
 
