@@ -70,7 +70,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "`close()` at the end of `try (consumer)` auto-commits",
             "the end of a `with` block does not auto-commit after an error, because what the body has received is not "
             "processed; `close()` does",
-            ("tests/integration/test_api_iteration.py::test_body_that_raises_is_not_committed",),
+            ("tests/integration/test_close_states.py::test_close",),
         ),
         Difference(
             "a consumer that is dropped without `close()`",
@@ -108,7 +108,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "[operating](../guides/operating.md#a-consumer-that-reads-nothing)",
             (
                 "tests/unit/public/test_progress.py::test_a_request_without_a_response_is_logged",
-                "tests/brokerless/test_unreachable_brokers.py::test_an_address_that_closes_connections_is_a_warning",
+                "tests/unit/net/test_connection_warnings.py::test_each_state_without_progress_is_a_warning",
             ),
         ),
         Difference(
@@ -169,7 +169,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "the same with Kafka 2.4 to 2.7, after changes of the leader",
             "nothing of the new topic is read before a restart",
             "the new topic is read",
-            ("tests/brokerless/test_recreated_topics.py::test_a_recreated_topic_with_older_leader_epochs_is_read",),
+            ("tests/unit/state/test_cluster.py::test_a_topic_that_was_gone_for_long_starts_its_epochs_again",),
         ),
         Difference(
             "records that retention deletes before they are read",
@@ -292,7 +292,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "is asked again, as long as the leader names it, and nothing is read",
             "is not asked for `metadata_max_age_ms`: the leader is read",
             (
-                "tests/brokerless/test_read_replicas.py::test_an_unreachable_replica_does_not_stop_reading",
+                "tests/unit/fetching/test_fetch_leaders.py::test_an_unreachable_replica_does_not_stop_reading",
                 "tests/unit/fetching/test_fetch_leaders.py::test_after_a_redirect_that_gave_nothing_the_leader_is_read",
             ),
         ),
@@ -302,7 +302,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "are named by `partition_states()`, and by a warning; a transaction with the last stable offset and the "
             "high watermark",
             (
-                "tests/brokerless/test_partition_reasons.py::test_an_open_transaction",
+                "tests/unit/fetching/test_partition_monitor.py::test_an_open_transaction_is_reported",
                 "tests/unit/fetching/test_partition_monitor.py::test_throttling_is_named",
             ),
         ),
@@ -319,7 +319,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "a loop over the consumer, and methods of records",
             "do not exist",
             "`for record in consumer`, `record.ack()`, `release()`, `reject()`, `renew()`: [share groups](../share.md)",
-            ("tests/integration/test_share_consumer.py::test_a_loop_that_stops_early",),
+            ("tests/brokerless/test_share_interruptions.py::test_a_commit_inside_a_loop",),
         ),
         Difference(
             "a quick program",
@@ -337,7 +337,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "offsets in callbacks and results",
             "are by `TopicIdPartition`",
             "are by `TopicPartition`",
-            ("tests/integration/test_share_consumer.py::test_explicit_mode",),
+            ("tests/integration/test_share_scenarios.py::test_release_then_accept",),
         ),
     ),
     "Metrics and telemetry": (

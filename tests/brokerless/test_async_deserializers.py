@@ -190,17 +190,6 @@ def test_a_consumer_does_not_await(cluster: FakeCluster) -> None:
         assert all(isinstance(record.value, Awaitable) for record in consumer.poll(5))
 
 
-def test_null(cluster: FakeCluster) -> None:
-    """Deserializers are not called for null."""
-
-    async def main() -> None:
-        async with reader(cluster, ZERO, key_deserializer=number, value_deserializer=number) as consumer:
-            assert [(None, 1), (2, None)] == [(r.key, r.value) for r in await consumer.poll(5)]
-
-    cluster.produce("t", [(None, b"1"), (b"2", None)], partition=0)
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize("moment", Moment)
 def test_cancelled(cluster: FakeCluster, moment: Moment) -> None:
     """A poll is cancelled at each suspension in a deserializer: the next poll returns the same records."""
@@ -301,19 +290,6 @@ def test_a_record_that_fails_in_each_partition(cluster: FakeCluster, max_records
     async def positions(consumer: AsyncConsumer) -> dict[TopicPartition, Any]:
         await consumer.commit()
         return {tp: at for tp, at in (await consumer.committed(TPS)).items() if at is not None}
-
-    produce(cluster)
-    asyncio.run(main())
-
-
-def test_an_error_after_a_seek(cluster: FakeCluster) -> None:
-    """The next poll does not raise the error if the position has moved meanwhile."""
-
-    async def main() -> None:
-        async with reader(cluster, ZERO, value_deserializer=refuse_five) as consumer:
-            assert 5 == len(await consumer.poll(5))
-            consumer.seek(ZERO, 10)
-            assert 10 == next(iter(await consumer.poll(5))).offset
 
     produce(cluster)
     asyncio.run(main())
@@ -423,20 +399,6 @@ def test_close_during_a_poll(cluster: FakeCluster) -> None:
     produce(cluster)
     asyncio.run(main())
     assert {ZERO: 2} == {tp: at.offset for tp, at in cluster.committed("g").items()}
-
-
-def test_arrow(cluster: FakeCluster) -> None:
-    """poll_arrow() returns bytes and does not run deserializers; a poll() after it does."""
-
-    async def main() -> None:
-        async with reader(cluster, ZERO, value_deserializer=refuse_five) as consumer:
-            batch = await consumer.poll_arrow(5, max_rows=8)
-            assert [b"%d" % n for n in range(8)] == batch.to_pyarrow()["value"].to_pylist()
-            assert 8 == await consumer.position(ZERO)
-            assert 8 == next(iter(await consumer.poll(5))).value
-
-    produce(cluster)
-    asyncio.run(main())
 
 
 class Interceptor:

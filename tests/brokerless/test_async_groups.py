@@ -40,19 +40,6 @@ def network_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("kconsumer-network")]
 
 
-def test_functions_return_what_the_blocking_ones_return(cluster: FakeCluster) -> None:
-    """The awaitable functions return the values of the blocking functions, and leave no thread."""
-    servers = cluster.bootstrap_servers
-
-    async def query() -> tuple[object, object, object]:
-        listed = await aio.groups.list(servers, states=["stable"], types=["classic"])
-        return listed, await aio.groups.describe(GROUP, servers), await aio.groups.offsets(GROUP, servers)
-
-    expected = groups.list(servers), groups.describe(GROUP, servers), groups.offsets(GROUP, servers)
-    assert expected == asyncio.run(query())
-    assert [] == network_threads()
-
-
 def test_a_client_serves_several_tasks(cluster: FakeCluster) -> None:
     """Several tasks may query at the same time over one client."""
     servers = cluster.bootstrap_servers

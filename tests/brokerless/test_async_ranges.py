@@ -26,7 +26,6 @@ from kconsumer.errors import (
 )
 from kconsumer.ranges import Gap
 from kconsumer.ranges.client_base import abandon
-from kconsumer.records import ConsumerRecords
 from kconsumer.testing.batches import build_batch
 from support.brokers.kafka_admin import wait_until
 from support.fakes.log_broker import LogBroker
@@ -245,60 +244,6 @@ def test_timeouts_shorter_than_a_fetch(broker: LogBroker, make: Any) -> None:
         found, cancelled = asyncio.run(read())
         assert sorted(OFFSETS * partitions) == sorted(found)
         total += cancelled
-
-
-def test_memory_error_while_columns_are_built(broker: LogBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch whose columns could not be built for lack of memory is read again. A reader of a topic says that it ended
-    early.
-    """
-    to_arrow = ConsumerRecords.to_arrow
-    failures: list[MemoryError] = []
-
-    def failing(self: ConsumerRecords, *arguments: Any, **options: Any) -> RecordBatch:
-        if failures:
-            raise failures.pop()
-        return to_arrow(self, *arguments, **options)
-
-    monkeypatch.setattr(ConsumerRecords, "to_arrow", failing)
-
-    async def read() -> list[RecordBatch]:
-        async with open_range(broker) as reader, open_topic(broker) as topic:
-            batches = [await anext(reader)]
-            await anext(topic)
-            for _ in range(2):
-                failures.append(MemoryError())
-                with pytest.raises(MemoryError):
-                    await anext(reader)
-            batches += await collect(reader)
-            failures.append(MemoryError())
-            with pytest.raises(MemoryError):
-                await anext(topic)
-            with pytest.raises(StateError, match="ended by an exception at 4 of 104"):
-                await anext(topic)
-            return batches
-
-    assert OFFSETS == offsets(asyncio.run(read()))
-
-
-def test_a_client_reads_one_range_after_the_other(broker: LogBroker) -> None:
-    """A new range ends the open one; other tasks may look up offsets; after close() the client connects again."""
-
-    async def read() -> None:
-        async with aio.RangeClient(bootstrap_servers=broker.address) as client:
-            first = await client.read_range(("t", 0), 0, END, max_rows=ROWS)
-            await anext(first)
-            second = client.read_range(("t", 1), 0, END, max_rows=ROWS)
-            batches, ends = await asyncio.gather(collect(second), client.end_offsets([("t", 0), ("t", 1)]))
-            assert (OFFSETS, [152, 152]) == (offsets(batches), list(ends.values()))
-            with pytest.raises(StateError, match="another one was opened"):
-                await anext(first)
-            await client.close()
-            assert not client.connected
-            assert {"t"} == set(await client.topics(["t", "none"]))
-            with pytest.raises(TypeError, match="list of names"):
-                await client.topics("t")
-
-    asyncio.run(read())
 
 
 def test_a_client_whose_range_is_being_read(broker: LogBroker) -> None:

@@ -14,7 +14,6 @@ from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.errors import StateError, TimeoutError
 from kconsumer.testing import FakeCluster
 from support.harnesses.inside import engine_of
-from support.harnesses.interruptions import no_thread_left
 
 pytestmark = pytest.mark.network_thread
 
@@ -172,24 +171,6 @@ def test_a_wait_lets_other_tasks_run(cluster: FakeCluster, monkeypatch: pytest.M
 
     asyncio.run(main())
     assert ticks > 5
-
-
-def test_many_consumers(cluster: FakeCluster) -> None:
-    """Many consumers in one event loop read everything."""
-
-    async def read() -> None:
-        servers = cluster.bootstrap_servers
-        async with AsyncConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
-            consumer.assign([TP])
-            await read_all(consumer)
-
-    async def main() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(20):
-                tasks.create_task(read())
-
-    asyncio.run(main())
-    assert no_thread_left("kconsumer-network")
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -39,27 +39,6 @@ def consumer_of(cluster: FakeCluster, **options: object) -> AsyncConsumer:
     )
 
 
-def test_close_after_a_wakeup_lets_other_tasks_run(cluster: FakeCluster) -> None:
-    """close() waits in the event loop, although no call has raised WakeupError, and ends."""
-
-    async def main() -> None:
-        consumer = consumer_of(cluster)
-        consumer.subscribe(["orders"])
-        while not await consumer.poll():
-            pass
-        consumer.wakeup()
-        closing = asyncio.create_task(consumer.close(10))
-        turns = 0
-        while not closing.done():
-            await asyncio.sleep(0)
-            turns += 1
-        await closing
-        assert turns > 3
-
-    asyncio.run(asyncio.wait_for(main(), 20))
-    assert {TP: 10} == {tp: committed.offset for tp, committed in cluster.committed("g").items()}
-
-
 class CallableObject:
     """A callback that is an object, which is called."""
 

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import RecordDeserializationError
 from kconsumer.testing import FakeCluster
 from support.harnesses.engines import ENGINES, Stop
+from support.harnesses.interruptions import one_of
 
 pytestmark = pytest.mark.network_thread
 
@@ -185,17 +187,11 @@ class Blocking:
         return self._consumer.poll(timeout)
 
 
-CASES = [
-    (place, change, raises, both)
-    for place in ("deserializer", "interceptor")
-    for change in ("leader", "pause")
-    for raises in (False, True)
-    for both in (False, True)
-]
+KINDS = list(product(("deserializer", "interceptor"), ("leader", "pause"), (False, True), (False, True)))
+CASES = [(engine, *case) for number, case in enumerate(KINDS) for engine in one_of(list(ENGINES), number)]
 
 
-@pytest.mark.parametrize(("place", "change", "raises", "both"), CASES)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "place", "change", "raises", "both"), CASES)
 def test_change_while_user_code_runs(
     cluster: FakeCluster, engine: str, place: str, change: str, raises: bool, both: bool
 ) -> None:

@@ -180,41 +180,6 @@ def test_librdkafka_members_of_both_protocols() -> None:
                 member.close()
 
 
-# The import of kafka-python, and some of its calls, use what Python 3.11 and later deprecate.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_kafka_python(cluster: FakeCluster) -> None:
-    """kafka-python produces records, reads them as a member of a group, and lists topics and groups."""
-    import kafka
-    import kafka.admin
-
-    producer = kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
-    for value in VALUES:
-        producer.send("t", value, key=value)
-    producer.flush(DEADLINE_S)
-    producer.close()
-    consumer = kafka.KafkaConsumer(
-        "t", bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
-    )
-    values: list[bytes] = []
-
-    def poll() -> bool:
-        # The first poll must not end before the member has joined: kafka-python 3.0.12 ignores an assignment that
-        # arrives between two polls, and never joins again.
-        found = consumer.poll(DEADLINE_S * 1000)
-        values.extend(record.value for records in found.values() for record in records)
-        return len(values) >= len(VALUES)
-
-    until(poll)
-    consumer.commit()
-    assert VALUES == set(values)
-    assert len(VALUES) == sum(row.offset for row in cluster.committed("g").values())
-    consumer.close()
-    admin = kafka.admin.KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
-    assert "t" in admin.list_topics()
-    assert ["g"] == [group["group_id"] for group in admin.list_groups()]
-    admin.close()
-
-
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_librdkafka_authenticates(mechanism: str) -> None:
     """librdkafka authenticates by each mechanism, and produces and reads."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
+from kconsumer import Consumer, ConsumerRecord, TopicPartition
 from kconsumer._core.lock import Clock
-from kconsumer.errors import AuthenticationError, GroupAuthorizationError, TopicAuthorizationError
+from kconsumer.errors import GroupAuthorizationError, TopicAuthorizationError
 from kconsumer.testing import FakeCluster
 from support.harnesses.inside import parts_of
 
@@ -45,50 +45,6 @@ def until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < end, "the condition did not become true"
-
-
-def test_errors_of_requests(cluster: FakeCluster) -> None:
-    """A consumer retries what may succeed later, and raises other errors."""
-    cluster.produce("t", ["a"], partition=0)
-    with consumer(cluster, group_id="g", enable_auto_commit=False) as reader:
-        reader.assign([TP])
-        cluster.fail_next("Fetch", "NOT_LEADER_OR_FOLLOWER", times=2)
-        cluster.fail_next("OffsetFetch", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
-        cluster.disconnect_next("Fetch")
-        cluster.truncate_next("ListOffsets")
-        assert [b"a"] == [record.value for record in read(reader, 1)]
-        cluster.fail_next("OffsetCommit", GroupAuthorizationError)
-        with pytest.raises(GroupAuthorizationError):
-            reader.commit()
-        cluster.disconnect_next("OffsetCommit", applied=True)
-        reader.commit()
-    assert {TP: OffsetAndMetadata(1, "", 0)} == cluster.committed("g")
-
-
-def test_sasl() -> None:
-    """A group authenticates, also again before its sessions end; a wrong password is an AuthenticationError."""
-    mechanism = "SCRAM-SHA-256"  # test_fake_cluster_clients.py has the others
-    sasl = {"mechanism": mechanism, "users": {"alice": "secret"}, "session_lifetime_ms": 1500}
-    with FakeCluster(sasl=sasl) as cluster:
-        cluster.create_topic("t")
-        options = {
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": mechanism,
-            "sasl_plain_username": "alice",
-            "sasl_plain_password": "secret",
-        }
-        with consumer(cluster, "t", group_id="g", **options) as reader:
-            end = time.monotonic() + 2.5
-            count = 0
-            while time.monotonic() < end:
-                cluster.produce("t", str(count))
-                assert [str(count).encode()] == [record.value for record in read(reader, 1)]
-                count += 1
-        with (
-            pytest.raises(AuthenticationError),
-            consumer(cluster, **{**options, "sasl_plain_password": "wrong"}) as reader,
-        ):
-            reader.list_topics()
 
 
 def test_acls(cluster: FakeCluster) -> None:

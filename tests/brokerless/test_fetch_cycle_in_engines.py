@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from kconsumer.errors import KafkaError, StateError
 from kconsumer.net.connection import Connection
 from kconsumer.state.assignment import Assignment
 from kconsumer.testing import FakeCluster
-from support.brokers.certificates import Authority
 from support.harnesses.engines import ENGINES
 from support.harnesses.interruptions import handler
 
@@ -203,80 +201,6 @@ def test_signal_at_each_response(engine: str, when: str, exchanges: Exchanges) -
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_other_thread_at_each_response(engine: str, exchanges: Exchanges) -> None:
-    """Another thread may commit, pause and read metrics while responses are handled."""
-    ended = threading.Event()
-    with FakeCluster() as cluster:
-        records = Records(cluster)
-        with reader(records, engine) as consumer:
-            actions = Actions(consumer, records, 2, seeks=False)
-
-            def run() -> None:
-                while not ended.is_set():
-                    actions.act()
-                    time.sleep(0.001)
-
-            thread = threading.Thread(target=run)
-            thread.start()
-            try:
-                records.read(consumer, 60)
-            finally:
-                ended.set()
-                thread.join()
-        assert (True, True) == (actions.done > 5, exchanges.responses > 20)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_rebalances(engine: str, exchanges: Exchanges) -> None:
-    """A second member comes and goes while responses are handled. All records are returned."""
-    found: set[tuple[int, int]] = set()
-
-    def take(*members: Consumer) -> None:
-        for member in members:
-            found.update((record.partition, record.offset) for record in member.poll(0.05))
-
-    with FakeCluster() as cluster:
-        records = Records(cluster)
-        with Consumer("t", **options(cluster, **ENGINES[engine], enable_auto_commit=True)) as consumer:
-            for _ in range(2):
-                with Consumer("t", **options(cluster, **ENGINES[engine], enable_auto_commit=True)) as other:
-                    for number in range(20):
-                        records.write(number)
-                        take(consumer, other)
-            deadline = time.monotonic() + LIMIT_S
-            while len(found) < sum(records.written.values()):
-                assert time.monotonic() < deadline
-                take(consumer)
-        assert exchanges.responses > 10
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_reauthentication(engine: str, exchanges: Exchanges) -> None:
-    """Sessions are prolonged in time, although the cycle sends all fetches (KIP-368)."""
-    sasl = {"mechanism": "PLAIN", "users": {"alice": "secret"}, "session_lifetime_ms": 1500}
-    login = {
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "PLAIN",
-        "sasl_plain_username": "alice",
-        "sasl_plain_password": "secret",
-    }
-    with FakeCluster(sasl=sasl) as cluster:
-        records = Records(cluster)
-        with reader(records, engine, **login) as consumer:
-            until = time.monotonic() + 4.0
-            number = 0
-            while time.monotonic() < until:
-                records.write(number)
-                records.take(consumer.poll(0.5))
-                number += 1
-                time.sleep(0.002)
-            metrics = {name.name: value for name, value in consumer.metrics().items() if len(name.tags) == 1}
-        assert 0 == metrics["failed-reauthentication-total"]
-        assert metrics["successful-reauthentication-total"] >= 2
-        assert (True, True) == (exchanges.responses > 100, metrics["connection-close-total"] <= 1)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_throttling(engine: str, exchanges: Exchanges) -> None:
     """While a broker throttles the consumer, the cycle sends nothing, and nothing is lost (KIP-219)."""
     with FakeCluster() as cluster:
@@ -286,38 +210,6 @@ def test_throttling(engine: str, exchanges: Exchanges) -> None:
             records.read(consumer, 60, 9)
             metrics = {name.name: value for name, value in consumer.metrics().items()}
         assert (True, True) == (metrics["fetch-throttle-time-max"] > 0, exchanges.responses > 3)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_tls(engine: str, exchanges: Exchanges, tmp_path: Path) -> None:
-    """The cycle works over TLS."""
-    authority = Authority()
-    certificate, trusted = authority.issue().write(tmp_path / "broker.pem"), authority.write(tmp_path / "ca.pem")
-    with FakeCluster(tls=certificate) as cluster:
-        records = Records(cluster)
-        more = {"security_protocol": "SSL", "ssl_cafile": trusted}
-        with reader(records, engine, **more) as consumer:
-            records.read(consumer)
-        assert exchanges.requests >= 30
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_connection_ends_at_each_response(engine: str, exchanges: Exchanges) -> None:
-    """Connections that end while a response is handled lose nothing."""
-    with FakeCluster(brokers=2) as cluster:
-        records = Records(cluster, replicas=2)
-        with reader(records, engine) as consumer:
-            rng = random.Random(3)
-            for number in range(40):
-                records.write(number)
-                if rng.random() < 0.3:
-                    cluster.disconnect(rng.randint(1, 2))
-                if rng.random() < 0.2:
-                    cluster.fail_next("Fetch", rng.choice(["FETCH_SESSION_ID_NOT_FOUND", "NOT_LEADER_OR_FOLLOWER"]))
-                if rng.random() < 0.2:
-                    cluster.move_leader("t", number % 3, rng.randint(1, 2))
-                records.take(consumer.poll(0.5))
-            records.read(consumer, 10)
 
 
 @pytest.mark.parametrize("error", [MemoryError, RuntimeError, KafkaError])

@@ -12,13 +12,10 @@ import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.aio import AsyncConsumer
-from kconsumer.errors import RecordDeserializationError
 from kconsumer.testing import FakeCluster
 from support.aio.blocking import BlockingConsumer, ThreadRunners
 
 TOPIC, COMPRESSED = "t", "compressed"
-RECORDS, BATCH, SIZE = 20_000, 10, 17  # SIZE: the bytes of each of the first ten records of a batch
-COMPRESSED_BYTES = 1_009_858  # of 1000 records of 1000 bytes in Java, counting their lengths and offsets
 LIMIT_S = 20.0
 NUMBERS = count()  # of topics
 
@@ -29,23 +26,12 @@ ENGINES: dict[str, dict[str, Any]] = {
     "asyncio": {"asyncio": True},
 }
 
+RECORDS = 1000
+
 
 def poll(consumer: Consumer) -> int:
     """Returns the number of records of a poll."""
     return len(consumer.poll(LIMIT_S))
-
-
-def poll_arrow(consumer: Consumer) -> int:
-    """Returns the number of records of a poll of columns."""
-    return len(consumer.poll_arrow(LIMIT_S))
-
-
-def iterate(consumer: Consumer) -> int:
-    """Returns the number of records that a loop has taken."""
-    return sum(1 for _ in zip(range(BATCH), consumer, strict=False))
-
-
-WAYS = {"poll": poll, "columns": poll_arrow, "iteration": iterate}
 
 
 @pytest.fixture(scope="module")
@@ -88,20 +74,6 @@ def values(consumer: Consumer, *names: str, **tags: str) -> list[float]:
     return [found[name] for name in names]
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_each_poll_is_recorded(new_consumer: Callable[..., Consumer], way: Callable[[Consumer], int]) -> None:
-    """The lag and the lead, the records and the bytes of a poll are recorded by this poll, though most of the fetched
-    data is not read yet."""
-    consumer = new_consumer(TOPIC, max_poll_records=BATCH)
-    assert way(consumer) == BATCH
-    left, of_partition = RECORDS - BATCH, {"topic": TOPIC, "partition": "0"}
-    assert [left, BATCH] == values(consumer, "records-lag-max", "records-lead-min")
-    assert [left, BATCH] == values(consumer, "records-lag-max", "records-lead-min", **of_partition)
-    assert [left, BATCH] == values(consumer, "records-lag-avg", "records-lead-avg", **of_partition)
-    for tags in ({}, {"topic": TOPIC}):
-        assert [BATCH, BATCH * SIZE] == values(consumer, "records-consumed-total", "bytes-consumed-total", **tags)
-
-
 def test_the_age_of_the_last_record(cluster: FakeCluster, new_consumer: Callable[..., Consumer]) -> None:
     """While there is a lag, `records-lag-seconds` is the age of the last record returned; then it is 0. It has no value
     before a record was returned."""
@@ -124,15 +96,6 @@ def test_the_age_of_the_last_record(cluster: FakeCluster, new_consumer: Callable
     assert [50, 50] == ages()
 
 
-def test_bytes_of_compressed_records(new_consumer: Callable[..., Consumer]) -> None:
-    """1000 records of 1 KB, compressed by gzip, have the bytes that Java counts."""
-    consumer = new_consumer(COMPRESSED)
-    read = 0
-    while read < 1000:
-        read += poll(consumer)
-    assert [COMPRESSED_BYTES] == values(consumer, "bytes-consumed-total")
-
-
 def test_single_records(cluster: FakeCluster, new_consumer: Callable[..., Consumer]) -> None:
     """Records that are read one by one, as they are written, have the same metrics."""
     topic = f"single-{next(NUMBERS)}"
@@ -145,26 +108,3 @@ def test_single_records(cluster: FakeCluster, new_consumer: Callable[..., Consum
     assert [30, sum(7 + number for number in range(30)), 0] == values(consumer, *names)
     of_partition = {"topic": topic, "partition": "0"}
     assert [0, 0, 1] == values(consumer, "records-lag-max", "records-lag-avg", "records-lead-min", **of_partition)
-
-
-def test_records_that_cannot_be_deserialized(cluster: FakeCluster, new_consumer: Callable[..., Consumer]) -> None:
-    """Records count as consumed if a poll returns them, and not if a deserializer fails: a poll may fail many times."""
-
-    def deserialize(data: bytes) -> bytes:
-        if data == b"bad":
-            raise ValueError(data)
-        return data
-
-    topic = f"deserialized-{next(NUMBERS)}"
-    cluster.create_topic(topic, 1)
-    consumer = new_consumer(topic, value_deserializer=deserialize)
-    for number in range(10):
-        cluster.produce(topic, [b"x" * number])
-        assert poll(consumer) == 1
-    cluster.produce(topic, [b"bad"])
-    for _ in range(5):
-        with pytest.raises(RecordDeserializationError):
-            poll(consumer)
-    names = "records-consumed-total", "bytes-consumed-total"
-    expected = [10, sum(7 + number for number in range(10))]
-    assert expected == values(consumer, *names) == values(consumer, *names, topic=topic)

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import _thread
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from kconsumer.errors import StateError, WakeupError
+from kconsumer.errors import StateError
 from kconsumer.testing import MockConsumer
 
 TP = ("t", 0)
 RUNNING_S = 0.5  # how long the loop waits before it is ended
 LIMIT_S = 10.0  # after this time, a loop that nothing else has ended gets a wakeup
-
-
-def interrupt() -> None:
-    """Send SIGINT to the main thread."""
-    main = threading.main_thread().ident
-    assert main is not None
-    signal.pthread_kill(main, signal.SIGINT)
 
 
 @contextmanager
@@ -54,21 +45,6 @@ def consumer() -> Iterator[MockConsumer]:
         consumer.assign([TP])
         consumer.add_records(TP, [1, 2])
         yield consumer
-
-
-@pytest.mark.parametrize("act", [interrupt, _thread.interrupt_main])
-def test_an_interrupt(consumer: MockConsumer, act: Callable[[], None]) -> None:
-    """Ctrl-C ends the loop, which has hardly used the processor."""
-    began = time.thread_time()
-    with after(RUNNING_S, act):
-        assert [1, 2, KeyboardInterrupt] == read(consumer)
-    assert time.thread_time() - began < RUNNING_S / 2
-
-
-def test_a_wakeup(consumer: MockConsumer) -> None:
-    """wakeup() of another thread ends the loop."""
-    with after(RUNNING_S, consumer.wakeup):
-        assert [1, 2, WakeupError] == read(consumer)
 
 
 def test_a_signal_handler_that_closes(consumer: MockConsumer) -> None:

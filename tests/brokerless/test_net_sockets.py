@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import selectors
-import signal
 import socket
-import struct
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,14 +16,14 @@ import pytest
 from kconsumer._core.lock import Clock
 from kconsumer._internal.requests import UnsentRequest
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.errors import BrokerConnectionError, ProtocolError, TimeoutError
+from kconsumer.errors import BrokerConnectionError, TimeoutError
 from kconsumer.net.background_receive import BackgroundReceiver
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.node import NodeConnection
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from kconsumer.schema.metadata import MetadataResponseBroker
 from support.fakes.fake_network import Response, request_to, responses_of, send
-from support.fakes.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes, unused_port
+from support.fakes.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes
 from support.harnesses.inside import links_of
 
 
@@ -87,36 +83,11 @@ def test_a_request_and_its_response(drivers: Any) -> None:
         assert 0 < response.now - response.sent_at < 10_000
 
 
-def test_refused_then_up(drivers: Any) -> None:
-    """Without a listener, the error contains the address. When the broker has started, the client connects by
-    itself.
-    """
-    port = unused_port()
-    driver = drivers(port)
-    with pytest.raises(BrokerConnectionError, match=rf"127\.0\.0\.1:{port} cannot be reached: connection refused"):
-        driver.connect()
-    with ScriptedBroker(port=port) as broker:
-        driver.poll(driver.client.delay_ms("-1", driver.clock.now()) + 1)
-        driver.connect()
-        assert ["ApiVersions"] == broker.names()
-
-
 def test_localhost_is_tried_on_every_address(drivers: Any) -> None:
     """The client tries every address of localhost, which may resolve to ::1 first, where no process listens."""
     with ScriptedBroker() as broker:
         driver = drivers(broker.port, host="localhost")
         driver.connect()
-
-
-def test_responses_byte_by_byte(drivers: Any) -> None:
-    """A response that arrives in single bytes is received."""
-    with ScriptedBroker(chunk=1) as broker:
-        broker.on(METADATA, METADATA.response(cluster_id="c" * 200))
-        driver = drivers(broker.port)
-        driver.connect()
-        driver.send()
-        [response] = driver.poll()
-        assert "c" * 200 == response.message.cluster_id
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the low-water mark is set only on Linux")
@@ -170,30 +141,6 @@ def test_a_disconnect_in_the_middle_of_a_response(drivers: Any) -> None:
         while driver.client.connection_failed("-1", driver.clock.now()) is None:
             driver.poll()
         assert driver.clock.now() - began < 5_000
-
-
-def test_a_large_response(drivers: Any) -> None:
-    """A frame of several megabytes and the response after it are received."""
-    with ScriptedBroker() as broker:
-        broker.next(METADATA, METADATA.response(cluster_id="c" * 30_000))
-        broker.on(METADATA, METADATA.response(cluster_id="end"))
-        payload = os.urandom(1 << 16) * 96
-        broker.on(
-            FETCH,
-            lambda request: _fetch_response(request, payload),
-        )
-        driver = drivers(broker.port)
-        driver.connect()
-        for _ in range(2):
-            driver.send(METADATA)
-            driver.send(FETCH)
-        responses: list[Response] = []
-        while len(responses) < 4:
-            responses += driver.poll()
-        assert ["c" * 30_000, "end"] == [r.message.cluster_id for r in responses if r.request.api is METADATA]
-        for response in responses:
-            if response.request.api is FETCH:
-                assert payload == bytes(response.message.responses[0].partitions[0].records)
 
 
 def test_large_responses_are_received_between_polls(drivers: Any) -> None:
@@ -295,82 +242,6 @@ def _fetch_response(request: Any, payload: bytes) -> Any:
     return FETCH.response(responses=[topic_class(partitions=[partition])])
 
 
-def test_a_stopped_broker_is_noticed_and_found_again(drivers: Any) -> None:
-    """When a broker restarts on the same port, the connection is lost and made again after the backoff."""
-    with ScriptedBroker() as broker:
-        driver = drivers(broker.port)
-        driver.connect()
-    driver.poll()
-    assert isinstance(driver.client.connection_failed("-1", driver.clock.now()), BrokerConnectionError)
-    with ScriptedBroker(port=broker.port) as again:
-        driver.poll(driver.client.delay_ms("-1", driver.clock.now()) + 1)
-        driver.connect()
-        assert 1 == again.connections
-
-
-@pytest.mark.parametrize(
-    ("raw", "cause"),
-    [
-        (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "it speaks HTTP"),
-        (b"\x7f\xff\xff\xff", "another server or a proxy"),
-    ],
-)
-def test_another_server_at_the_address(drivers: Any, raw: bytes, cause: str) -> None:
-    """A server that is not Kafka, such as HTTP, is detected at once and without allocating memory for the size that it
-    announces.
-    """
-    with ScriptedBroker(raw=raw) as broker:
-        driver = drivers(broker.port)
-        with pytest.raises(ProtocolError, match=rf":{broker.port} is not a Kafka broker: .*{cause}"):
-            driver.connect()
-
-
-@pytest.mark.parametrize(("largest", "announced"), [(1 << 30, 2**31 - 1), (100_000, 100_001), (100_000, -1)])
-def test_an_absurd_frame_size_later_on(drivers: Any, largest: int, announced: int) -> None:
-    """When a broker announces a frame above the maximum size on a negotiated connection, the request fails with a
-    protocol error, the connection is closed, and the broker is in backoff.
-    """
-    with ScriptedBroker() as broker:
-        broker.on(METADATA, struct.pack(">i", announced))
-        driver = drivers(broker.port, receive_message_max_bytes=largest, fetch_max_bytes=1)
-        driver.connect()
-        driver.send()
-        [response] = driver.poll()
-        assert isinstance(response.error, ProtocolError)
-        limit = f"announces a frame of {announced} bytes, the limit is {largest} (receive_message_max_bytes)"
-        assert limit in str(response.error)
-        assert driver.client.delay_ms("-1", driver.clock.now()) > 0
-
-
-def test_wakeup_from_another_thread(drivers: Any) -> None:
-    """wakeup() from another thread ends a poll without a timeout."""
-    with ScriptedBroker() as broker:
-        driver = drivers(broker.port)
-        driver.connect()
-        polling = threading.Event()
-
-        def ring() -> None:
-            polling.wait()
-            driver.client.wakeup()
-
-        thread = threading.Thread(target=ring)
-        thread.start()
-        polling.set()
-        assert [] == driver.poll(float("inf"))
-        thread.join()
-
-
-def test_wakeup_in_a_signal_handler(drivers: Any) -> None:
-    """A signal handler may call wakeup(); poll then returns and does not raise."""
-    driver = drivers(unused_port())
-    before = signal.signal(signal.SIGALRM, lambda *_: driver.client.wakeup())
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.02)
-        assert [] == driver.poll(float("inf"))
-    finally:
-        signal.signal(signal.SIGALRM, before)
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is what is tested
 def test_a_forked_child_does_not_disturb_its_parent(drivers: Any) -> None:
@@ -408,20 +279,6 @@ def test_no_descriptor_is_leaked() -> None:
         driver.poll(200)
         driver.client.close()
     assert before >= len(os.listdir("/proc/self/fd"))
-
-
-def test_a_reset_connection(drivers: Any) -> None:
-    """When the peer resets the connection, the error says so."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        driver = drivers(server.getsockname()[1])
-        assert not driver.client.ready("-1", driver.clock.now())
-        peer, _ = server.accept()
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        peer.close()
-        while driver.client.connection_failed("-1", driver.clock.now()) is None:
-            driver.poll()
-        text = str(driver.client.connection_failed("-1", driver.clock.now()))
-        assert "the connection was reset" in text or os.strerror(errno.ECONNRESET) in text
 
 
 class InterruptedReceiver:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -109,86 +108,6 @@ def test_all_records_are_processed_in_order(cluster: FakeCluster, journal: Journ
     assert (RECORDS, RECORDS) == (ends(cluster), sum(summary.committed.values()))
     assert {""} == {committed.metadata for committed in cluster.committed("workers").values()}
     assert (executor == "processes") == (os.getpid() not in {entry.process for entry in journal.entries()})
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_restart_repeats_only_what_was_unfinished(cluster: FakeCluster, protocol: str) -> None:
-    """Records that were finished beyond the committed offset are not processed again by the next run."""
-    stuck = {("key-3", "3"), ("key-7", "107"), ("key-7", "7")}
-    block, calls = threading.Event(), []
-
-    def handler(record: ConsumerRecord) -> None:
-        named = (record.key.decode(), record.value.decode())
-        if named in stuck:
-            block.wait(DEADLINE_S)
-        else:
-            calls.append(named)
-
-    member = Member(cluster, handler, order="none", group_protocol=protocol, drain_timeout_s=0)
-    until(lambda: len(calls) == RECORDS - len(stuck))
-    member.processor.stop()
-    summary = member.join()
-    assert (len(stuck), RECORDS - len(stuck)) == (summary.abandoned, summary.processed)
-    assert ends(cluster) < RECORDS
-    again: list[tuple[str, str]] = []
-    with consumer(cluster, group_protocol=protocol) as source:
-        left = RECORDS - ends(cluster)
-        summary = run(source, lambda r: again.append((r.key.decode(), r.value.decode())), left, order="none")
-    block.set()
-    assert sorted(stuck) == sorted(again)
-    assert (len(stuck), RECORDS) == (summary.processed, ends(cluster))
-    assert summary.restored > 0
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("order", ["key", "none"])
-def test_members_that_join_and_leave_repeat_nothing(
-    cluster: FakeCluster, journal: Journal, protocol: str, order: Any
-) -> None:
-    """With on_revoke="drain", a record is processed once, and in order, though members join and leave meanwhile."""
-    slow = Journal(journal.path, 15.0)
-    produced = RECORDS
-    members = [Member(cluster, slow.process, workers=3, order=order, group_protocol=protocol)]
-    until(lambda: len(slow.entries()) > 20)
-    members += [Member(cluster, slow.process, workers=3, order=order, group_protocol=protocol)]
-    while members[1].processor.summary().processed < 5:
-        assert produced < 100 * RECORDS
-        cluster.produce("orders", [(f"key-{n % KEYS}", str(n)) for n in range(RECORDS)])
-        produced += RECORDS
-        until(partial(slow.has_finished, produced - RECORDS))
-    members[0].processor.stop()
-    members[0].join()
-    until(lambda: len(slow.finished()) == produced)
-    members[1].processor.stop()
-    members[1].join()
-    assert {1} == set(slow.finished().values())
-    assert ([], []) == (overlaps(slow.entries(), order), out_of_order(slow.entries(), order))
-    assert produced == ends(cluster)
-
-
-def test_abandoned_partitions_are_not_waited_for(cluster: FakeCluster) -> None:
-    """With on_revoke="abandon", a rebalance does not wait for a handler, whose record the next owner processes."""
-    block, seen = threading.Event(), []
-
-    def stuck(record: ConsumerRecord) -> None:
-        seen.append(record.offset)
-        block.wait(DEADLINE_S)
-
-    first = Member(cluster, stuck, workers=9, order="none", on_revoke="abandon", drain_timeout_s=0)
-    until(lambda: len(seen) == 9)
-    taken: list[tuple[int, int]] = []
-    second = Member(
-        cluster,
-        lambda record: taken.append((record.partition, record.offset)),
-        order="none",
-    )
-    until(lambda: taken)
-    block.set()
-    first.processor.stop()
-    first.join()
-    until(lambda: ends(cluster) == RECORDS)
-    second.processor.stop()
-    second.join()
 
 
 def test_no_more_records_are_taken_than_allowed(cluster: FakeCluster) -> None:
@@ -332,30 +251,3 @@ def test_partitions_of_assign(cluster: FakeCluster) -> None:
         [records] = source.end_offsets([("orders", 1)]).values()
         summary = run(source, lambda record: None, records, order="key")
     assert {TopicPartition("orders", 1): summary.processed} == dict(summary.committed)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_signals_while_a_poll_waits(cluster: FakeCluster, protocol: str) -> None:
-    """SIGINT during a poll ends the run in order. A second one, while a handler runs, raises KeyboardInterrupt."""
-    block, started = threading.Event(), threading.Event()
-
-    def handler(record: ConsumerRecord) -> None:
-        if record.value == b"0":
-            started.set()
-            block.wait(DEADLINE_S)
-
-    def interrupt() -> None:
-        started.wait(DEADLINE_S)
-        os.kill(os.getpid(), signal.SIGINT)
-        until(lambda: processor.summary().reason == "SIGINT")
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    with consumer(cluster, group_protocol=protocol) as source:
-        processor = Processor(source, handler, order="none")
-        thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            processor.run()
-    thread.join()
-    block.set()
-    assert signal.default_int_handler is signal.getsignal(signal.SIGINT)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition, parallel
+from kconsumer import Consumer, ConsumerRecord, TopicPartition, parallel
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import BrokerError, ConcurrentAccessError, ConfigError, StateError
 from kconsumer.parallel import Processor, Retry, process
@@ -195,45 +195,6 @@ def test_handlers_of_the_application_stay(consumer: MockConsumer) -> None:
     assert "stop" == summary.reason
 
 
-def test_revoked_partitions_are_drained(consumer: MockConsumer) -> None:
-    """Before on_revoke of the application runs, handlers have returned, and what they finished is committed."""
-    gate = Gate("0-0", "0-5")
-    calls: list[Any] = []
-
-    def on_revoke(source: MockConsumer, partitions: tuple[TopicPartition, ...]) -> None:
-        calls.append((partitions, sorted(gate.finished), committed(source).get(TP0)))
-
-    consumer.subscribe(["t"], on_revoke=on_revoke)
-    run = Background(consumer, gate, workers=2, order="partition", commit_interval_s=1000)
-    until(lambda: len(gate.finished) == 10)
-    during_a_poll(consumer, lambda: consumer.rebalance([TP1]))
-    until(lambda: "0-0" in gate.started)
-    gate.open()
-    until(lambda: calls)
-    run.processor.stop()
-    run.join()
-    [(_, finished, offset)] = [call for call in calls if TP0 in call[0]]
-    count = len([value for value in finished if value.startswith("0-")])
-    assert count == offset
-
-
-def test_lost_partitions_are_not_committed(consumer: MockConsumer) -> None:
-    """After on_lost, nothing of the partition is committed, though handlers return later."""
-    gate = Gate("0-0")
-    run = Background(consumer, gate, workers=2, order="none", commit_interval_s=0)
-    until(lambda: len(gate.finished) == 19)
-    until(lambda: committed(consumer).get(TP1) == 10)
-    before = consumer.committed_offsets()[TP0]
-    during_a_poll(consumer, lambda: consumer.rebalance([TP1], lost=True))
-    until(lambda: run.processor.summary().abandoned == 1)
-    gate.open()
-    until(lambda: len(gate.finished) == 20)
-    run.processor.stop()
-    run.join()
-    assert before == consumer.committed_offsets()[TP0]
-    assert 0 == before.offset
-
-
 def test_a_listener_that_raises_ends_the_run(consumer: MockConsumer) -> None:
     """The exception of the application's listener is raised, and what was finished is committed before."""
 
@@ -293,48 +254,6 @@ def test_a_dead_letter_that_fails_ends_the_run(consumer: MockConsumer) -> None:
     with pytest.raises(OSError, match="the topic is gone"):
         process(consumer, handler, workers=1, on_failure=dead_letter, retry=None)
     assert {TP0: 0, TP1: 0} == {tp: committed(consumer).get(tp, 0) for tp in (TP0, TP1)}
-
-
-def test_retries_do_not_delay_other_records(consumer: MockConsumer) -> None:
-    """While a record waits for its next attempt, those of its partition wait, and those of the other one finish."""
-    attempts: list[float] = []
-
-    def handler(record: ConsumerRecord) -> None:
-        if record.value == "0-0":
-            attempts.append(len(finished))
-            raise ValueError
-        finished.append(record.value)
-
-    finished: list[str] = []
-    run = Background(consumer, handler, workers=1, retry=Retry(attempts=2, backoff_s=0.5), on_failure="skip")
-    until(lambda: len(finished) == 19)
-    run.processor.stop()
-    summary = run.join()
-    assert (19, 1, 1) == (summary.processed, summary.failed, summary.retries)
-    assert [f"1-{n}" for n in range(10)] == finished[:10]
-    assert [0, 10] == attempts
-
-
-def test_a_seek_back_processes_again(consumer: MockConsumer) -> None:
-    """When the application has sought back, for example in on_assign, records are processed again from there."""
-    gate = Gate("none")
-    run = Background(consumer, gate, order="none", commit_interval_s=0)
-    until(lambda: committed(consumer) == {TP0: 10, TP1: 10})
-    during_a_poll(consumer, lambda: consumer.seek(TP0, 4))
-    until(lambda: len(gate.finished) == 26)
-    run.processor.stop()
-    run.join()
-    assert {TP0: 10, TP1: 10} == committed(consumer)
-
-
-def test_metadata_of_others_are_ignored(consumer: MockConsumer) -> None:
-    """Metadata of an application, and damaged ones, do not keep records from being processed."""
-    consumer.commit({TP0: OffsetAndMetadata(0, "of mine"), TP1: OffsetAndMetadata(0, "kp1rBQUFBQ")})
-    gate = Gate("none")
-    run = Background(consumer, gate)
-    until(lambda: len(gate.finished) == 20)
-    run.processor.stop()
-    assert 0 == run.join().restored
 
 
 def test_pauses_of_the_application_stay(consumer: MockConsumer) -> None:
@@ -411,20 +330,6 @@ def test_wrong_consumers() -> None:
     other: Any = AsyncConsumer
     with pytest.raises(TypeError, match=r"takes a kconsumer.Consumer, not ABCMeta"):
         process(other, print)
-
-
-@pytest.mark.parametrize("value", [{"attempts": 0}, {"backoff_s": -1}, {"max_backoff_s": float("inf")}])
-def test_wrong_retries(value: dict[str, Any]) -> None:
-    """A Retry checks its numbers."""
-    with pytest.raises(ConfigError, match=f"Retry: {next(iter(value))} must be"):
-        Retry(**value)
-
-
-def test_waits_double_up_to_the_maximum() -> None:
-    """The wait before an attempt is twice that before the one before it, and after the last there is none."""
-    retry = Retry(attempts=2000, backoff_s=0.1, max_backoff_s=1)
-    assert [100, 200, 400, 800, 1000, 1000] == [retry.delay_ms(failures) for failures in (1, 2, 3, 4, 5, 1500)]
-    assert (None, None) == (retry.delay_ms(2000), Retry(attempts=1).delay_ms(1))
 
 
 def test_a_plain_function_in_an_event_loop_is_refused(consumer: MockConsumer) -> None:

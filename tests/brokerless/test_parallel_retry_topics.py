@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -365,44 +363,6 @@ def test_a_stopped_run_hands_over_what_has_failed(cluster: FakeCluster) -> None:
         processor = Processor(consumer, handle, order="none", retry=None, on_failure=topics)
         assert 1 == processor.run().failed
     assert [([b"bad"], {("orders", 0): 3})] == producer.written
-
-
-def test_members_that_come_and_go(cluster: FakeCluster) -> None:
-    """With transactions, each bad record is once in each topic, though partitions change their owners meanwhile."""
-    for topic in ("many", "many-retry-100", "many-dead"):
-        cluster.create_topic(topic, 4)
-    handler = Handler()
-
-    def start(number: int) -> tuple[Processor, threading.Thread]:
-        producer = confluent(cluster, **{"transactional.id": f"g-{number}"})
-        consumer = Consumer("many", **options(cluster, consumer_timeout_ms=None, heartbeat_interval_ms=50))
-        topics = RetryTopics(producer, [0.1], "many-dead")
-        processor = Processor(consumer, handler, order="key", workers=3, retry=None, on_failure=topics)
-
-        def run() -> None:
-            with consumer:
-                processor.run()
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        return processor, thread
-
-    def enough(calls: int) -> bool:
-        return len(handler.calls) > calls
-
-    members = [start(0)]
-    for number in range(1, 5):
-        cluster.produce("many", [(f"key-{n % 7}", f"bad-{number}-{n}" if n % 3 else str(n)) for n in range(60)])
-        members.append(start(number))
-        until(partial(enough, 30 * number))
-        members[-2][0].stop()
-    expected = {f"bad-{number}-{n}".encode() for number in range(1, 5) for n in range(60) if n % 3}
-    until(lambda: len(read(cluster, "many-dead")) >= len(expected))
-    members[-1][0].stop()
-    for _, thread in members:
-        thread.join()
-    for topic in ("many-retry-100", "many-dead"):
-        assert sorted(expected) == sorted(record.value for record in read(cluster, topic))
 
 
 def test_wrong_arguments(cluster: FakeCluster) -> None:

@@ -190,42 +190,6 @@ def test_a_cancelled_run(cluster: FakeCluster) -> None:
     assert RECORDS == committed(cluster)
 
 
-def test_revoked_partitions_are_awaited(cluster: FakeCluster) -> None:
-    """Before on_revoke of the application runs, handlers of the partitions have returned, and are committed."""
-    finished = Calls()
-    revoked: list[tuple[int, int]] = []
-
-    async def handle(record: ConsumerRecord) -> None:
-        await asyncio.sleep(0.02)
-        finished.add(record)
-
-    async def on_revoke(source: AsyncConsumer, partitions: Any) -> None:
-        await asyncio.sleep(0)
-        for tp in partitions:
-            stored = cluster.committed("g").get(tp)
-            revoked.append((tp.partition, 0 if stored is None else stored.offset))
-
-    async def run(processor: AsyncProcessor, source: AsyncConsumer) -> None:
-        async with source:
-            await processor.run()
-
-    async def both() -> None:
-        sources = [consumer(cluster, heartbeat_interval_ms=50) for _ in range(2)]
-        for source in sources:
-            source.subscribe(["t"], on_revoke=on_revoke)
-            processors.append(AsyncProcessor(source, handle, order="none", workers=4, commit_interval_s=100))
-        first = asyncio.create_task(run(processors[0], sources[0]))
-        while not finished:
-            await asyncio.sleep(0.01)
-        await asyncio.gather(first, run(processors[1], sources[1]))
-
-    processors: list[AsyncProcessor] = []
-    asyncio.run(both())
-    assert revoked
-    assert {1} == set(finished.values())
-    assert RECORDS == committed(cluster)
-
-
 # --- ShareConsumer ---------------------------------------------------------------------------------------------------
 
 
@@ -279,40 +243,6 @@ def test_released_records(cluster: FakeCluster) -> None:
     with member(cluster) as source:
         process(source, handle, workers=1, order="none")
     assert (RECORDS, {1}) == (len(finished), set(finished.values()))
-    assert RECORDS == acknowledged(cluster)
-
-
-def test_locks_are_renewed(cluster: FakeCluster) -> None:
-    """A handler may take longer than the lock of its record: no other member receives the record."""
-    configure_group(cluster.bootstrap_servers, "shared", {"share.record.lock.duration.ms": "1000"})
-    calls: Counter[bytes] = Counter()
-    started, released = threading.Event(), threading.Event()
-    elsewhere: list[bytes] = []
-
-    def handle(record: ConsumerRecord) -> None:
-        calls[record.value] += 1
-        if record.value == b"7":
-            started.set()
-            released.wait(30)
-
-    def read_elsewhere() -> None:
-        started.wait(30)
-        with member(cluster, consumer_timeout_ms=2_500) as source:  # ends when nothing was free for two lock times
-            for record in source:
-                elsewhere.append(record.value)
-                record.ack()
-        released.set()
-
-    thread = threading.Thread(target=read_elsewhere)
-    with member(cluster, max_poll_records=1000) as source:
-        processor = ShareProcessor(source, handle, order="none")
-        thread.start()
-        stopper = threading.Thread(target=lambda: released.wait(60) and processor.stop())
-        stopper.start()
-        processor.run()
-        stopper.join()
-    thread.join()
-    assert (1, False) == (calls[b"7"], b"7" in elsewhere)
     assert RECORDS == acknowledged(cluster)
 
 

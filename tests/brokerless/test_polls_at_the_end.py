@@ -6,12 +6,11 @@ import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from kconsumer import Consumer, TopicPartition
-from kconsumer.errors import StateError, WakeupError
 from kconsumer.testing import FakeCluster
 from support.brokers.certificates import Authority
 from support.fakes.tls_peer import send_close_notify
@@ -49,32 +48,6 @@ def next_offsets(consumer: Consumer) -> list[int]:
         if found:
             return found
         assert time.monotonic() < end, consumer
-
-
-def test_polls_that_do_not_wait(cluster: FakeCluster, consumer: Consumer) -> None:
-    """A consumer that only calls poll(0) returns each record once, in order."""
-    for offset in range(1, 50):
-        for _ in range(offset % 5):
-            assert not consumer.poll(0)
-        cluster.produce("t", [b"v"])
-        assert [offset] == next_offsets(consumer)
-
-
-def test_polls_that_do_not_wait_check_their_arguments(consumer: Consumer) -> None:
-    """If nothing has arrived, poll(0) raises the errors of `poll`."""
-    assert not consumer.poll(0)
-    assert not consumer.poll(0, max_records=1)
-    with pytest.raises(ValueError, match="max_records must be at least 1"):
-        consumer.poll(0, max_records=0)
-    with pytest.raises(TypeError, match="write poll"):
-        consumer.poll(0, **cast("Any", {"timeout_ms": 1}))
-    consumer.wakeup()
-    with pytest.raises(WakeupError):
-        consumer.poll(0)
-    assert not consumer.poll(0)
-    consumer.close()
-    with pytest.raises(StateError, match="closed"):
-        consumer.poll(0)
 
 
 def test_a_poll_that_does_not_wait_returns_what_a_loop_has_not_reached(

@@ -2,14 +2,15 @@
 read.
 
 The cases are generated from the tables of the code: the APIs of the schema, and the methods of plugins and listeners.
-The broker is scripted, the network is real. The tests run with all engines and protocols.
+A case runs with one of the engines, another one each day (`tox -e interruptions`: with all of them).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -19,14 +20,18 @@ from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProt
 from kconsumer.coordinator.classic_protocol import leader
 from kconsumer.errors import KafkaError, ProtocolError
 from kconsumer.schema import APIS
+from kconsumer.testing import FakeCluster
+from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
 from kconsumer.types import GroupMetadata
-from support.fakes.coordinator_broker import INTERVAL_MS, CoordinatorBroker
 from support.harnesses.engines import ENGINES
-from support.harnesses.inside import config_of, parts_of
-from support.harnesses.raise_once import MAX_ERRORS, Fault, HookError, fail_in_encoder, fail_in_handler
+from support.harnesses.inside import model_of, parts_of, server_of
+from support.harnesses.interruptions import one_of
+from support.harnesses.raise_once import MAX_ERRORS, PLACES, Fault, HookError, fail_in_encoder, failing_request
 
-TPS = (TopicPartition("t", 0), TopicPartition("t", 1))
+INTERVAL_MS = 5
+TPS = (TopicPartition("t", 0), TopicPartition("u", 0))
 LIMIT_S = 20
+SASL = {"mechanism": "PLAIN", "users": {"alice": "secret"}}
 POLL_S = 0.005  # most of a run is spent in such waits
 RECORDS = 10
 
@@ -61,18 +66,21 @@ ONCE = {"LeaveGroup", "init", "close", "Metadata", "FindCoordinator", "ListOffse
 
 
 class FaultyRun:
-    """A consumer with a user callable of each kind, its broker, and the errors of its polls."""
+    """A consumer with a user callable of each kind, its cluster, and the errors of its polls."""
 
-    def __init__(self, broker: CoordinatorBroker, engine: str, fault: Fault, **options: Any) -> None:
-        self.broker, self.fault = broker, fault
+    def __init__(self, cluster: FakeCluster, engine: str, fault: Fault, **options: Any) -> None:
+        self.cluster, self.engine, self.fault = cluster, engine, fault
         self.errors: list[Exception] = []
-        self.share = len(TPS)
-        self.read: dict[int, set[int]] = {0: set(), 1: set()}
+        self.calls: Counter[str] = Counter()  # of methods of plugins and of the listener
+        self.written = RECORDS
+        self.read: dict[TopicPartition, set[int]] = {tp: set() for tp in TPS}
+        self.listener: Any = self._hooked(RebalanceListener, LISTENER)
         self.consumer = Consumer(
-            bootstrap_servers=broker.address,
+            bootstrap_servers=cluster.bootstrap_servers,
             group_id="g",
             auto_offset_reset="earliest",
             auto_commit_interval_ms=INTERVAL_MS,
+            fetch_max_wait_ms=10,
             retry_backoff_ms=5,
             retry_backoff_max_ms=20,
             reconnect_backoff_ms=5,
@@ -100,18 +108,18 @@ class FaultyRun:
             "key_deserializer": deserializer("key_deserializer"),
             "value_deserializer": deserializer("value_deserializer"),
             "on_commit": lambda *_: fault("on_commit option"),
-            "interceptors": [_hooked(object, ["on_consume", "on_commit", "close"], fault)],
-            "metrics_reporters": [_hooked(MetricsReporter, REPORTER, fault)],
+            "interceptors": [self._hooked(object, ["on_consume", "on_commit", "close"])],
+            "metrics_reporters": [self._hooked(MetricsReporter, REPORTER)],
         }
 
     def _classic(self) -> dict[str, Any]:
         return {"heartbeat_interval_ms": INTERVAL_MS, "assignors": [self._assignor()]}
 
     def _assignor(self) -> Assignor:
-        run, fault = self, self.fault
+        fault = self.fault
 
         class Everything(Assignor):
-            """An assignor that gives the only member all partitions, or as many as the test sets."""
+            """An assignor that gives the only member all partitions of its topics."""
 
             name = "everything"
             protocols = (RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE)
@@ -124,57 +132,75 @@ class FaultyRun:
                 self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
             ) -> Mapping[str, Assignment]:
                 fault("assign")
-                return {member: Assignment(TPS[: run.share], b"") for member in subscriptions}
+                return {
+                    member: Assignment(tuple(tp for tp in TPS if tp.topic in subscription.topics), b"")
+                    for member, subscription in subscriptions.items()
+                }
 
             def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
                 fault("on_assignment")
 
         return Everything()
 
+    def _hooked(self, base: type, methods: list[str]) -> Any:
+        """Returns an object that behaves like one of the class, except that its methods may raise."""
+
+        def method(name: str) -> Callable[..., Any]:
+            def run(hooked: Any, *arguments: Any) -> Any:
+                self.calls[name] += 1
+                self.fault(name)
+                inherited = getattr(base, name, None)
+                if inherited is not None:
+                    return inherited(hooked, *arguments)
+                return arguments[0] if name == "on_consume" else None
+
+            return run
+
+        return type("Hooked", (base,), {name: method(name) for name in methods})()
+
     # --- what happens ---
 
     def run(self) -> None:
-        """Join and read, commit, revoke a partition, get evicted, continue reading, close."""
-        self.consumer.subscribe(["t"], listener=_hooked(RebalanceListener, LISTENER, self.fault))
+        """Join and read, commit, give a partition up and get it back, get evicted twice, continue reading, close."""
+        self._subscribe("t", "u")
         self._until(self._everything_read)
         self._call(lambda: self.consumer.commit_async(callback=lambda *_: self.fault("commit callback")))
-        self._until(lambda: self.broker.committed == {0: RECORDS, 1: RECORDS})
-        self.share = 1
-        for disturb in (self.broker.rebalance, self.broker.evict, self.broker.evict):
-            self._again(disturb)
-        self.broker.produce(RECORDS)
+        self._until(lambda: dict.fromkeys(TPS, RECORDS) == self._committed())
+        self._subscribe("t")
+        self._subscribe("t", "u")
+        for _ in range(2):
+            lost = self.calls["on_partitions_lost"]
+            self._evict()
+            self._until(lambda lost=lost: self.calls["on_partitions_lost"] > lost and self._owns(TPS))
+        produce(self.cluster, self.written)
+        self.written += RECORDS
         self._call(lambda: self.consumer.commit_async(callback=lambda *_: self.fault("commit callback")))
         self._until(self._everything_read)
         self._call(lambda: self.consumer.close(2))
 
-    def _again(self, disturb: Callable[[], None]) -> None:
-        """Poll after a disturbance until the member has joined and owns all partitions."""
-        before = self.broker.generation
-        disturb()
-        self._until(lambda: self.broker.generation > before and self._idle())
-        self.share = len(TPS)
-        self._until(self._complete)
+    def _subscribe(self, *topics: str) -> None:
+        """Subscribe to topics, and poll until the member owns their partitions."""
+        self._call(lambda: self.consumer.subscribe(topics, listener=self.listener))
+        self._until(lambda: self._owns([tp for tp in TPS if tp.topic in topics]))
 
-    def _idle(self) -> bool:
+    def _owns(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Returns whether the member owns these partitions, and is not in a rebalance."""
         group = parts_of(self.consumer).group
-        assert group is not None
-        return group.membership.idle
+        return group.membership.idle and self.consumer.assignment() == set(partitions)
 
-    def _complete(self) -> bool:
-        """Returns whether the member owns both partitions and the rebalance is complete; a classic member joins until
-        then.
-        """
-        if not self._idle():
-            return False
-        if self.consumer.assignment() == set(TPS):
-            return True
-        if "consumer" != config_of(self.consumer).group_protocol:
-            self.broker.rebalance()
-        return False
+    def _evict(self) -> None:
+        """Let the coordinator forget the member, or fence it."""
+        if self.engine == "consumer":
+            self.cluster.fail_next("ConsumerGroupHeartbeat", "FENCED_MEMBER_EPOCH")
+            return
+        with server_of(self.cluster).change() as now:
+            model_of(self.cluster).groups.remove("g", now)
+
+    def _committed(self) -> dict[TopicPartition, int]:
+        return {tp: known.offset for tp, known in self.cluster.committed("g").items()}
 
     def _everything_read(self) -> bool:
-        ends = [log.end for log in self.broker.logs]
-        return self.read == {0: {*range(2, ends[0])}, 1: {*range(ends[1])}}
+        return self.read == {TPS[0]: {*range(2, self.written)}, TPS[1]: {*range(self.written)}}
 
     def _until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + LIMIT_S
@@ -185,7 +211,7 @@ class FaultyRun:
     def _poll(self) -> None:
         for record in self.consumer.poll(POLL_S):
             assert b"%d" % record.offset == record.value
-            self.read[record.partition].add(record.offset)
+            self.read[record.topic_partition].add(record.offset)
 
     def _call(self, call: Callable[[], object]) -> None:
         """Call a function. Check that an error is documented or the callable's own."""
@@ -193,22 +219,6 @@ class FaultyRun:
             call()
         except (KafkaError, HookError) as error:
             self.errors.append(error)
-
-
-def _hooked(base: type, methods: list[str], fault: Fault) -> Any:
-    """Returns an object that behaves like one of the class, except that its methods may raise."""
-
-    def method(name: str) -> Callable[..., Any]:
-        def run(self: Any, *arguments: Any) -> Any:
-            fault(name)
-            inherited = getattr(base, name, None)
-            if inherited is not None:
-                return inherited(self, *arguments)
-            return arguments[0] if name == "on_consume" else None
-
-        return run
-
-    return type("Hooked", (base,), {name: method(name) for name in methods})()
 
 
 def _public(cls: type) -> list[str]:
@@ -238,42 +248,56 @@ def _apis(engine: str) -> list[str]:
 
 
 def _cases(names: Callable[[str], list[str]]) -> list[Any]:
-    """Returns all combinations of engine, name, and first or second call."""
-    return [
-        pytest.param(
-            engine,
-            name,
-            number,
-            marks=[] if engine == "classic" else [pytest.mark.network_thread],
-            id=f"{engine}-{name}-{number}",
-        )
-        for engine in ENGINES
-        for name in names(engine)
-        for number in ([1] if name in ONCE else [1, 2])
-    ]
+    """Returns all names with their first and second call. Each case runs with one of the engines that have the name."""
+    found: list[Any] = []
+    for row, name in enumerate(dict.fromkeys(name for engine in ENGINES for name in names(engine))):
+        able = [engine for engine in ENGINES if name in names(engine)]
+        for number in [1] if name in ONCE else [1, 2]:
+            for engine in one_of(able, row + number):
+                marks = [] if engine == "classic" else [pytest.mark.network_thread]
+                found.append(pytest.param(engine, name, number, marks=marks, id=f"{engine}-{name}-{number}"))
+    return found
+
+
+@contextmanager
+def new_cluster(**options: Any) -> Iterator[FakeCluster]:
+    """A cluster with ten records in each partition. The first has a committed offset, whose epoch is validated."""
+    with FakeCluster(group_consumer_heartbeat_interval_ms=INTERVAL_MS, **options) as cluster:
+        for tp in TPS:
+            cluster.create_topic(tp.topic)
+        produce(cluster, 0)
+        with server_of(cluster).change():
+            model_of(cluster).groups.offsets.put("g", "t", 0, CommittedOffset(2, 0, "", int(time.time() * 1000)))
+        yield cluster
+
+
+def produce(cluster: FakeCluster, first: int) -> None:
+    """Append records to both partitions; their values are their offsets, which begin with `first`."""
+    for tp in TPS:
+        cluster.produce(tp.topic, [(b"key", b"%d" % offset) for offset in range(first, first + RECORDS)])
+
+
+MakeRun = Callable[..., FaultyRun]
 
 
 @pytest.fixture
-def broker() -> Iterator[CoordinatorBroker]:
-    """A broker with ten records in each partition."""
-    with CoordinatorBroker() as broker:
-        broker.produce(RECORDS)
-        yield broker
-
-
-@pytest.fixture
-def make_run(broker: CoordinatorBroker) -> Iterator[Callable[..., FaultyRun]]:
+def make_run() -> Iterator[MakeRun]:
     """Return a function that makes runs; their consumers are closed after the test."""
-    made: list[FaultyRun] = []
+    with ExitStack() as stack:
 
-    def make(engine: str, fault: Fault, **options: Any) -> FaultyRun:
-        made.append(FaultyRun(broker, engine, fault, **options))
-        return made[-1]
+        def make(engine: str, fault: Fault, sasl: Any = None, **options: Any) -> FaultyRun:
+            cluster = stack.enter_context(new_cluster(sasl=sasl))
+            run = FaultyRun(cluster, engine, fault, **options)
+            stack.callback(suppressed, lambda: run.consumer.close(0))
+            return run
 
-    yield make
-    for one in made:
-        with suppress(Exception):
-            one.consumer.close(0)
+        yield make
+
+
+def suppressed(call: Callable[[], object]) -> None:
+    """Call a function, and ignore its error."""
+    with suppress(Exception):
+        call()
 
 
 def test_no_hook_and_no_api_is_left_out() -> None:
@@ -286,21 +310,25 @@ def test_no_hook_and_no_api_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_without_a_fault(make_run: Callable[..., FaultyRun], engine: str) -> None:
+def test_without_a_fault(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     """Without an injected error the run sends every API of its protocol, calls every user callable, and raises no
     error.
     """
-    fault = Fault("", 0)
-    calls: list[str] = []
-    fault.__class__ = type("Counting", (Fault,), {"__call__": lambda _, name: calls.append(name)})
+    calls: Counter[str] = Counter()
+
+    class Counting(Fault):
+        def __call__(self, name: str) -> None:
+            calls[name] += 1
+
+    fault = Counting("", 0)
+    fail_in_encoder(monkeypatch, fault)
     quiet = make_run(engine, fault)
     quiet.run()
     assert [] == quiet.errors
-    assert set(_apis(engine)) == set(quiet.broker.names())
     hooks = {*LISTENER, *REPORTER, *OTHERS, *(ASSIGNOR if engine != "consumer" else [])}
-    assert hooks == set(calls)
-    for name in hooks - ONCE:
-        assert calls.count(name) >= 2, name
+    assert hooks | set(_apis(engine)) == set(calls)
+    for name in hooks | set(_apis(engine)) - ONCE:
+        assert calls[name] >= 2 or name in ONCE, name
 
 
 def _hook_names(engine: str) -> list[str]:
@@ -309,7 +337,7 @@ def _hook_names(engine: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("engine", "name", "number"), _cases(_hook_names))
-def test_hook_raises(make_run: Callable[..., FaultyRun], engine: str, name: str, number: int) -> None:
+def test_hook_raises(make_run: MakeRun, engine: str, name: str, number: int) -> None:
     """The error of a user callable is raised by one call or logged; the member joins, reads all records and commits."""
     fault = Fault(name, number)
     one = make_run(engine, fault)
@@ -320,55 +348,28 @@ def test_hook_raises(make_run: Callable[..., FaultyRun], engine: str, name: str,
     assert (0 if silent else 1) == len(one.errors), one.errors
 
 
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(("engine", "name", "number"), _cases(_apis))
-def test_encoder_raises(
-    make_run: Callable[..., FaultyRun], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
+def test_request_fails(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int, place: str
 ) -> None:
-    """A request that cannot be encoded fails without affecting others. It is sent again, or the call that made it
-    raises.
+    """A request that cannot be encoded, a response that cannot be parsed, and a bug in its handler affect no other
+    request. The request is sent again, or the call that made it raises, and the member recovers.
     """
-    fault = Fault(name, number, TypeError)
-    fail_in_encoder(monkeypatch, fault)
+    fault, raised = failing_request(monkeypatch, place, name, number)
     one = make_run(engine, fault)
     one.run()
-    assert fault.raised
+    assert fault.raised == ((place, name) != ("handler", "ApiVersions"))  # which the connection itself handles
     assert len(one.errors) <= MAX_ERRORS
-    assert all(isinstance(error, ProtocolError) for error in one.errors), one.errors
-
-
-@pytest.mark.parametrize(("engine", "name", "number"), _cases(_apis))
-def test_response_cannot_be_parsed(make_run: Callable[..., FaultyRun], engine: str, name: str, number: int) -> None:
-    """If a response cannot be parsed, the connection is closed, the request is sent again, and the member recovers."""
-    one = make_run(engine, Fault("", 0))
-    one.broker.garble(name, number)
-    one.run()
-    assert one.broker.garbled(name)
-    assert len(one.errors) <= MAX_ERRORS
-    assert all(isinstance(error, KafkaError) for error in one.errors), one.errors
-
-
-@pytest.mark.parametrize(
-    ("engine", "name", "number"), _cases(lambda engine: [name for name in _apis(engine) if name != "ApiVersions"])
-)
-def test_handler_raises(
-    make_run: Callable[..., FaultyRun], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
-) -> None:
-    """If a bug in a response handler raises, the manager treats the request as failed."""
-    fault = Fault(name, number)
-    fail_in_handler(monkeypatch, fault)
-    one = make_run(engine, fault)
-    one.run()
-    assert fault.raised
-    assert len(one.errors) <= MAX_ERRORS
-    assert all(isinstance(error, KafkaError) for error in one.errors), one.errors
+    assert all(isinstance(error, raised) for error in one.errors), one.errors
 
 
 @pytest.mark.parametrize(
     ("engine", "name", "number"),
-    [case for case in _cases(lambda _: ["parse_assignment", "decode_subscription"]) if "consumer" not in case.values],
+    _cases(lambda engine: [] if engine == "consumer" else ["parse_assignment", "decode_subscription"]),
 )
 def test_embedded_parser_raises(
-    make_run: Callable[..., FaultyRun], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
 ) -> None:
     """If the data of other members in a classic group cannot be parsed once, poll raises, and the member joins."""
     fault = Fault(name, number, ProtocolError)
@@ -386,24 +387,24 @@ def test_embedded_parser_raises(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", ["token provider", *sorted(OF_LOGINS)])
-def test_login_fails_once(
-    make_run: Callable[..., FaultyRun], monkeypatch: pytest.MonkeyPatch, engine: str, name: str
-) -> None:
-    """If the token provider raises, or a request of the login cannot be encoded, later polls log in, join and read."""
+@pytest.mark.parametrize("name", ["password", *sorted(OF_LOGINS)])
+def test_login_fails_once(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, engine: str, name: str) -> None:
+    """If a callable password raises, or a request of the login cannot be encoded, later polls log in, join and read."""
     fault = Fault(name, 1)
 
-    def token() -> str:
-        fault("token provider")
-        return "token"
+    def password() -> str:
+        fault("password")
+        return "secret"
 
     fail_in_encoder(monkeypatch, fault)
     one = make_run(
         engine,
         fault,
+        SASL,
         security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="OAUTHBEARER",
-        sasl_oauth_token_provider=token,
+        sasl_mechanism="PLAIN",
+        sasl_plain_username="alice",
+        sasl_plain_password=password,
     )
     one.run()
     assert fault.raised

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
-import msgspec
-import pydantic
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
@@ -124,26 +121,6 @@ def test_errors_of_the_registry_skip_nothing(cluster: FakeCluster, client: Any) 
         assert [10, 11, 12] == numbers(consumer.poll_arrow(10, decode=column))
 
 
-@pytest.mark.parametrize("columns", [None, ["offset", "value"]])
-def test_ids_in_headers(cluster: FakeCluster, client: Any, columns: list[str] | None) -> None:
-    """Ids in headers are found, also if headers are no column of the batch; the rules for bad values are the same."""
-    column = AvroColumns(client, values.NEW)
-    with Consumer(**options(cluster)) as consumer:
-        consumer.assign([("headers", 0)])
-        batch = consumer.poll_arrow(10, columns=columns, decode=column)
-        assert [0, 1] == numbers(batch)
-        if columns is not None:
-            assert (("offset", "value"), columns) == (batch.columns, batch.to_pyarrow().schema.names)
-        with pytest.raises(RecordDeserializationError, match="is not Avro of this schema") as caught:
-            consumer.poll_arrow(10, columns=columns, decode=column)
-        assert (2, b"\2\2") == (caught.value.offset, caught.value.value)
-        consumer.seek(("headers", 0), 3)
-        assert [3] == numbers(consumer.poll_arrow(10, columns=columns, decode=column))
-    with Consumer(**options(cluster), value_deserializer=AvroDeserializer(client)) as consumer:
-        consumer.assign([("headers", 0)])
-        assert [{"number": 0}, {"number": 1}] == [record.value for record in consumer.poll(10)]
-
-
 def test_columns_with_asyncio(cluster: FakeCluster, client: Any) -> None:
     """AsyncConsumer returns the same rows, and raises at the same record."""
     column = AvroColumns(client, values.NEW)
@@ -166,44 +143,3 @@ def test_objects(cluster: FakeCluster, client: Any) -> None:
         assert [{"number": 0}, {"number": 1}] == [record.value for record in consumer.poll(10)]
         with pytest.raises(RecordDeserializationError, match="has no Confluent header"):
             consumer.poll(10)
-
-
-class Struct(msgspec.Struct):
-    number: int
-
-
-class Model(pydantic.BaseModel):
-    number: int
-
-
-@dataclass
-class Plain:
-    number: int
-
-
-class Typed(TypedDict):
-    number: int
-
-
-@pytest.mark.parametrize(
-    ("kind", "first", "last"),
-    [
-        (Struct, Struct(1), Struct(2)),
-        (Model, Model(number=1), Model(number=2)),
-        (Plain, Plain(1), Plain(2)),
-        (Typed, {"number": 1}, {"number": 2}),
-        (dict[str, int], {"number": 1}, {"number": 2}),
-        (Struct | None, Struct(1), Struct(2)),
-    ],
-    ids=str,
-)
-def test_types(cluster: FakeCluster, kind: Any, first: object, last: object) -> None:
-    """Values are objects of the type; null is None, and a value that does not match raises."""
-    partition = TopicPartition("typed", 0)
-    with Consumer(**options(cluster), value_deserializer=kind) as consumer:
-        consumer.assign([partition])
-        assert [first, None] == [record.value for record in consumer.poll(10)]
-        with pytest.raises(RecordDeserializationError, match=r"typed-0 at offset 2 \(ValidationError: ") as caught:
-            consumer.poll(10)
-        consumer.seek(partition, caught.value.offset + 1)
-        assert [last] == [record.value for record in consumer.poll(10)]

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from kconsumer import ShareConsumer, TopicPartition
-from kconsumer.errors import KafkaError, ProtocolError
-from kconsumer.net import connection
+from kconsumer.errors import KafkaError
 from kconsumer.testing import FakeCluster
-from support.harnesses.raise_once import MAX_ERRORS, Fault, HookError, fail_in_encoder, fail_in_handler
+from support.harnesses.raise_once import MAX_ERRORS, PLACES, Fault, HookError, fail_in_encoder, failing_request
 from support.members.share_groups import share_records
 
 pytestmark = pytest.mark.network_thread
@@ -169,33 +168,19 @@ def test_hook_raises(cluster: FakeCluster, name: str, number: int) -> None:
     check(cluster, one, fault)
 
 
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(("name", "number"), cases(APIS))
-def test_encoder_raises(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
-    """A request that cannot be encoded fails without affecting others. It is sent again, or a call raises."""
-    fault = Fault(name, number, TypeError)
-    fail_in_encoder(monkeypatch, fault)
-    one = FaultyRun(cluster, fault)
-    one.run()
-    check(cluster, one, fault)
-    assert all(isinstance(error, ProtocolError) for error in one.errors), one.errors
-
-
-@pytest.mark.parametrize(("name", "number"), cases(APIS))
-def test_response_cannot_be_parsed(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, name: str, number: int
+def test_request_fails(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, name: str, number: int, place: str
 ) -> None:
-    """If a response cannot be parsed, the connection is closed, and the member recovers."""
-    fault = Fault(name, number, ProtocolError)
-    decode = connection.decode_response
-
-    def faulty(api: Any, *rest: Any) -> Any:
-        fault(api.name)
-        return decode(api, *rest)
-
-    monkeypatch.setattr(connection, "decode_response", faulty)
+    """A request that cannot be encoded, a response that cannot be parsed, and a bug in its handler affect no other
+    request. The request is sent again, or a call raises, and the member recovers.
+    """
+    fault, raised = failing_request(monkeypatch, place, name, number)
     one = FaultyRun(cluster, fault)
     one.run()
-    check(cluster, one, fault)
+    check(cluster, one, None if (place, name) == ("handler", "ApiVersions") else fault)
+    assert all(isinstance(error, raised) for error in one.errors), one.errors
 
 
 @pytest.mark.parametrize(("name", "number"), cases(APIS))
@@ -205,14 +190,3 @@ def test_half_a_response(cluster: FakeCluster, name: str, number: int) -> None:
     cluster.truncate_next(name, number)
     one.run()
     check(cluster, one)
-
-
-@pytest.mark.parametrize(("name", "number"), cases([name for name in APIS if name != "ApiVersions"]))
-def test_handler_raises(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
-    """If a bug in a response handler raises, the manager treats the request as failed."""
-    fault = Fault(name, number)
-    fail_in_handler(monkeypatch, fault)
-    one = FaultyRun(cluster, fault)
-    one.run()
-    check(cluster, one, fault)
-    assert all(isinstance(error, KafkaError) for error in one.errors), one.errors

@@ -1,7 +1,6 @@
 """A signal handler calls every public method inside every public method, in both engines and both protocols.
 
-The broker is scripted, the network is real. The handler runs while the outer call waits, and at moments spread over the
-call.
+The handler runs while the outer call waits, and at moments spread over the call.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import logging
 import signal
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -17,11 +17,8 @@ import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import KafkaError
-from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT, LEAVE_GROUP
-from support.fakes.group_broker import GroupBroker
-from support.fakes.scripted_broker import SILENCE
+from kconsumer.testing import FakeCluster
 from support.harnesses.engines import ENGINES
-from support.harnesses.fetching import Log
 from support.harnesses.inside import guard_of
 from support.harnesses.interruptions import arrival, at_point, handler, no_thread_left, one_of, signal_after
 from support.harnesses.stopwatch import Stopwatch
@@ -82,32 +79,23 @@ WAITING: dict[str, Callable[[Consumer], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def log() -> Log:
-    """Returns a log of records whose values are their offsets."""
-    log = Log()
-    for _ in range(BATCHES):
-        log.append(BATCH)
-    return log
-
-
-@pytest.fixture
-def broker(log: Log) -> Iterator[GroupBroker]:
-    """A broker with two partitions that have the same records."""
-    with GroupBroker(2) as broker:
-        broker.logs = [log, log]
-        yield broker
+def cluster() -> Iterator[FakeCluster]:
+    """A cluster with a topic of two partitions that have many small batches."""
+    with FakeCluster(group_consumer_heartbeat_interval_ms=100) as cluster:
+        cluster.create_topic("t", partitions=2)
+        for tp in (ZERO, ONE):
+            for _ in range(BATCHES):
+                cluster.produce("t", [b"x"] * BATCH, partition=tp.partition)
+        yield cluster
 
 
 @contextmanager
-def member(broker: GroupBroker, kind: str) -> Iterator[Consumer]:
-    """Make a consumer that has joined and read some records, in a group without commits, since an earlier consumer may
-    have committed the end.
-    """
-    broker.committed.clear()
+def member(cluster: FakeCluster, kind: str) -> Iterator[Consumer]:
+    """Make a consumer that has joined and read some records, in a group of its own."""
     made = Consumer(
         "t",
-        bootstrap_servers=broker.address,
-        group_id="g",
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id=uuid.uuid4().hex,
         auto_offset_reset="earliest",
         max_poll_records=7,
         consumer_timeout_ms=200,
@@ -171,17 +159,17 @@ def reads_on(consumer: Consumer) -> None:
 @pytest.mark.parametrize(
     ("outer", "kind"), [(outer, kind) for row, outer in enumerate(CALLS) for kind in one_of(list(ENGINES), row)]
 )
-def test_handler_inside_a_call(broker: GroupBroker, outer: str, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_handler_inside_a_call(cluster: FakeCluster, outer: str, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """When a handler uses the consumer at any moment of any call, both calls end in time with documented errors. Then
     the consumer reads on or is closed, and no thread is left.
     """
     caplog.set_level(logging.WARNING)
     call = CALLS[outer]
-    with member(broker, kind) as counted:
+    with member(cluster, kind) as counted:
         moments, _ = at_point(lambda: quiet(call, counted), 0, iter(()))
     left = list(enumerate(CALLS.items()))
     while left:
-        with member(broker, kind) as consumer:
+        with member(cluster, kind) as consumer:
             while left and not guard_of(consumer).closed:
                 index, (name, inner) = left.pop()
                 acting = Inner(consumer, inner)
@@ -206,6 +194,16 @@ def quiet(call: Callable[[Consumer], Any], consumer: Consumer) -> None:
         call(consumer)
 
 
+@contextmanager
+def interrupted_network(cluster: FakeCluster) -> Iterator[None]:
+    """Hold all requests and responses while the block runs."""
+    cluster.interrupt_network(1)
+    try:
+        yield
+    finally:
+        cluster.restore_network(1)
+
+
 @pytest.mark.parametrize(
     ("inner", "outer", "kind"),
     [
@@ -216,19 +214,15 @@ def quiet(call: Callable[[Consumer], Any], consumer: Consumer) -> None:
     ],
 )
 def test_handler_while_a_call_waits(
-    broker: GroupBroker, inner: str, outer: str, kind: str, caplog: pytest.LogCaptureFixture
+    cluster: FakeCluster, inner: str, outer: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A handler that uses the consumer while a call waits for the network runs at once, and the call ends."""
     caplog.set_level(logging.WARNING)
-    responses = dict(broker.always)
     sent: list[Stopwatch] = []
     delays_s: list[float] = []
     while not sent:  # on a busy machine the call may end before the thread that sends the signal runs
-        broker.always.update(responses)
-        with member(broker, kind) as consumer:
+        with member(cluster, kind) as consumer, interrupted_network(cluster):
             consumer.pause(ZERO, ONE)
-            for api in set(broker.always) - {"ApiVersions"}:
-                broker.always[api] = SILENCE
             acting = Inner(consumer, CALLS[inner])
 
             def run(*_: object, acting: Inner = acting) -> None:
@@ -248,15 +242,13 @@ def test_handler_while_a_call_waits(
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_ctrl_c_ends_a_close_that_waits_to_leave(broker: GroupBroker, kind: str) -> None:
+def test_ctrl_c_ends_a_close_that_waits_to_leave(cluster: FakeCluster, kind: str) -> None:
     """An exception of a signal handler ends close() while the coordinator does not respond to the leaving member."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with member(broker, kind) as consumer:
-        for api in (LEAVE_GROUP, CONSUMER_GROUP_HEARTBEAT):
-            broker.on(api, SILENCE)
+    with member(cluster, kind) as consumer, interrupted_network(cluster):
         began = time.monotonic()
         with handler(signal.SIGUSR1, interrupt), signal_after(0.3, signal.SIGUSR1), pytest.raises(KeyboardInterrupt):
             consumer.close(20)

@@ -12,7 +12,6 @@ import pytest
 from kconsumer import Consumer, ShareConsumer
 from kconsumer._internal.requests import UnsentRequest
 from kconsumer.aio import AsyncConsumer, AsyncShareConsumer
-from kconsumer.errors import StateError, UnsupportedVersionError
 from kconsumer.net.connection import Connection
 from kconsumer.telemetry.manager import TelemetryManager
 from kconsumer.telemetry.state import TelemetryState
@@ -115,15 +114,6 @@ def test_faults_are_not_raised(
     consumer.commit()
 
 
-def test_a_lost_connection(cluster: FakeCluster, consumer: Consumer) -> None:
-    """After a lost connection telemetry continues with another one, under the same id."""
-    poll_until(consumer, cluster.pushed_metrics)
-    cluster.disconnect(1)
-    before = len(cluster.pushed_metrics())
-    poll_until(consumer, lambda: len(cluster.pushed_metrics()) > before + 1)
-    assert 1 == len({push.client_instance_id for push in cluster.pushed_metrics()})
-
-
 def test_close_does_not_wait_long(cluster: FakeCluster, consumer: Consumer) -> None:
     """If the broker does not respond to the last push, close() ends within its timeout."""
     poll_until(consumer, cluster.pushed_metrics)
@@ -131,27 +121,6 @@ def test_close_does_not_wait_long(cluster: FakeCluster, consumer: Consumer) -> N
     began = time.monotonic()
     consumer.close(timeout=0.2)
     assert time.monotonic() - began < LIMIT_S / 4
-
-
-def test_disabled(cluster: FakeCluster) -> None:
-    """With enable_metrics_push=False nothing is sent, and there is no client instance id."""
-    with Consumer(
-        "t", bootstrap_servers=cluster.bootstrap_servers, group_id="g", enable_metrics_push=False
-    ) as consumer:
-        with pytest.raises(StateError, match="enable_metrics_push=True"):
-            consumer.client_instance_id()
-        poll_until(consumer, consumer.assignment)
-    assert [] == cluster.pushed_metrics()
-
-
-def test_brokers_without_a_plugin() -> None:
-    """Without a plugin for telemetry at the brokers there is no client instance id, and the error says so at once."""
-    with (
-        FakeCluster() as cluster,
-        Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer,
-        pytest.raises(UnsupportedVersionError, match="GetTelemetrySubscriptions"),
-    ):
-        consumer.client_instance_id(timeout=LIMIT_S)
 
 
 def test_share_consumer(cluster: FakeCluster) -> None:

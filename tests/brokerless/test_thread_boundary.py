@@ -1,4 +1,4 @@
-"""Calls that cross between the caller's thread and the network thread at any moment: wakeups, Ctrl-C, changed
+"""Calls that cross between the caller's thread and the network thread at any moment: wakeups and changed
 positions.
 
 The broker is scripted, the network is real. Tests that apply to both engines run with both. Simulated members are woken
@@ -12,21 +12,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from types import FrameType, SimpleNamespace
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.engine.network_thread import NetworkThread
-from kconsumer.engine.waiting import Wait
-from kconsumer.errors import UnsupportedVersionError, WakeupError
-from kconsumer.schema import API_VERSIONS
+from kconsumer.errors import WakeupError
 from support.fakes.log_broker import LogBroker
-from support.fakes.scripted_broker import api_versions
 from support.harnesses.inside import engine_of, parts_of
-from support.harnesses.threads import elsewhere, eventually
+from support.harnesses.threads import eventually
 
 pytestmark = pytest.mark.network_thread
 
@@ -135,106 +131,6 @@ def test_each_wakeup_ends_one_poll(consumer: Consumer, wake: Callable[[Consumer]
         waker.join()
         signal.signal(signal.SIGUSR1, before)
     assert (WAKEUPS, []) == (count, late)
-
-
-# --- Ctrl-C --------------------------------------------------------------------------------------------------------
-
-
-def interrupted(call: Callable[[], Any], point: int) -> tuple[bool, Any]:
-    """Send SIGINT at the nth moment at which Python checks for signals: when a function begins, or after a built-in
-    one. Returns whether the signal came before the end, and the result.
-    """
-    points = 0
-
-    def count(_frame: FrameType, event: str, _arg: object) -> None:
-        nonlocal points
-        if event in ("call", "c_return"):
-            points += 1
-            if points == point:
-                sys.setprofile(None)
-                signal.raise_signal(signal.SIGINT)
-
-    result = None
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the background jobs of a shell ignore SIGINT
-    try:
-        sys.setprofile(count)
-        result = call()
-        sys.setprofile(None)
-    except KeyboardInterrupt:
-        return True, result
-    finally:
-        sys.setprofile(None)
-        signal.signal(signal.SIGINT, before)
-    return points >= point, result
-
-
-def wait_for_data(consumer: Consumer) -> None:
-    """Wait until a poll would find records that have arrived."""
-    deadline = time.monotonic() + 20
-    while not parts_of(consumer).buffer.has_data():
-        assert time.monotonic() < deadline
-        engine_of(consumer).driver.wait(Wait(consumer._clock.now() + 10, fetching=True))
-
-
-def first_of_a_loop(consumer: Consumer, loops: list[Any]) -> Iterable[Any]:
-    """Returns the records of a loop that ends with its first record. The iterator is closed later, outside the call."""
-    loop = iter(consumer)
-    loops.append(loop)
-    for record in loop:
-        return [record]
-    raise AssertionError("no record")
-
-
-TAKE: dict[str, Callable[[Consumer, list[Any]], Any]] = {
-    "poll": lambda consumer, _: consumer.poll(5),
-    "loop": first_of_a_loop,
-    "columns": lambda consumer, _: consumer.poll_arrow(5),
-}
-
-
-@pytest.mark.parametrize("at_most", [7, 30])  # records of a poll: a part of a fetch; all, so that the next one is sent
-@pytest.mark.parametrize("how", TAKE)
-@both_engines
-def test_ctrl_c_at_any_moment_of_a_poll_that_finds_records(consumer: Consumer, how: str, at_most: int) -> None:
-    """Whichever call SIGINT interrupts, the next poll returns the same records, and other threads may use the
-    consumer.
-    """
-    reader, call = Reader(consumer), TAKE[how]
-    loops: list[Any] = []
-    reader.take(rows(consumer.poll_arrow(5, at_most)))  # loads the modules that are imported at first use
-    for point in range(1, 2000):
-        wait_for_data(consumer)
-        before_the_end, result = interrupted(lambda: call(consumer, loops), point)
-        if result is not None:
-            reader.take(result if how != "columns" else rows(result))
-        if not before_the_end:
-            return
-        assert elsewhere(lambda: reader.poll(5)) is None
-    raise AssertionError("it never ended")
-
-
-@network_thread
-def test_ctrl_c_at_any_moment_of_a_poll_that_waits(consumer: Consumer, broker: LogBroker) -> None:
-    """After SIGINT in a poll that waits, no record is lost or repeated, and the next poll returns records."""
-    reader = Reader(consumer)
-    for point in range(1, 2000):
-        consumer.seek(ZERO, reader.next[ZERO])  # the buffered records are dropped
-        before_the_end, result = interrupted(lambda: consumer.poll(5), point)
-        reader.take(result or ())
-        if not before_the_end:
-            return
-        assert reader.poll(5)
-    raise AssertionError("it never ended")
-
-
-def rows(columns: Any) -> list[Any]:
-    """Returns columns as records."""
-    return [
-        SimpleNamespace(
-            topic_partition=TopicPartition(row["topic"], row["partition"]), offset=row["offset"], value=row["value"]
-        )
-        for row in columns.to_pyarrow().to_pylist()
-    ]
 
 
 # --- between polls -------------------------------------------------------------------------------------------------
@@ -420,16 +316,6 @@ def test_a_fetch_made_while_others_are_written_is_still_to_be_sent(
 
 
 # --- what fails ----------------------------------------------------------------------------------------------------
-
-
-@both_engines
-def test_a_request_that_cannot_be_sent_ends_its_call(consumer: Consumer, broker: LogBroker) -> None:
-    """The call raises as soon as its request has failed, not after its timeout."""
-    broker.on(API_VERSIONS, api_versions(ListOffsets=(1, 0)))
-    began = time.monotonic()
-    with pytest.raises(UnsupportedVersionError, match="ListOffsets"):
-        consumer.end_offsets([ZERO], timeout=60)
-    assert time.monotonic() - began < 20
 
 
 @network_thread

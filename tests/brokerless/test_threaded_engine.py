@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import threading
 import time
@@ -104,27 +103,6 @@ def test_a_forgotten_classic_consumer_leaves_no_thread() -> None:
     with pytest.warns(ResourceWarning, match="unclosed"):
         holder.clear()
     eventually(lambda: "kconsumer-heartbeat-forgotten" not in names(), "the thread to end")
-
-
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_wakeup_before_close_is_forgotten(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """close() does not raise a pending wakeup, and waits as if there were none."""
-    steps: list[float] = []
-    silent = socket.create_server(("127.0.0.1", 0))
-    where = f"127.0.0.1:{silent.getsockname()[1]}"
-    with silent, consumer("t", group_protocol=protocol, bootstrap_servers=where) as made:
-        made.poll(0)
-        dispatcher = parts_of(made).dispatcher
-        step = dispatcher.step
-
-        def counted(timeout_ms: float) -> None:
-            steps.append(timeout_ms)
-            step(timeout_ms)
-
-        monkeypatch.setattr(dispatcher, "step", counted)
-        made.commit_async({TopicPartition("t", 0): 1})
-        made.wakeup()
-    assert 0 < len(steps) < 100
 
 
 def test_a_round_that_fails_is_not_the_end(caplog: pytest.LogCaptureFixture) -> None:

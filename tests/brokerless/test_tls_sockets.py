@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import select
 import socket
@@ -24,7 +23,7 @@ import pytest
 from kconsumer._core.lock import Clock
 from kconsumer._internal.requests import UnsentRequest
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
+from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.tls.channel import PythonChannel
 from kconsumer.net.tls.transport import MAX_READ_BYTES, TlsConnector
@@ -36,7 +35,6 @@ from support.brokers.certificates import DAY, Authority
 from support.fakes.fake_network import Response, request_to, responses_of, send
 from support.fakes.scripted_broker import ScriptedBroker, api_versions, read_request, response_bytes, unused_port
 from support.fakes.tls_peer import send_close_notify, server_context, serving
-from support.harnesses.inside import links_of
 
 # How OpenSSL calls a record that it cannot decrypt; newer versions end their list of errors with the second text.
 BAD_RECORD = "decryption failed or bad record mac|record layer failure"
@@ -123,24 +121,6 @@ def context(tmp_path: Path) -> ssl.SSLContext:
     return server_context(tmp_path, AUTHORITY.issue())
 
 
-@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-@pytest.mark.parametrize("chunk", [1, 1 << 30])
-def test_a_request_and_its_response(drivers: Any, context: ssl.SSLContext, version: str, chunk: int) -> None:
-    """In both TLS versions a request succeeds in all its steps, with responses in one TLS record or in one record per
-    byte.
-    """
-    with ScriptedBroker(tls=context, chunk=chunk) as broker:
-        broker.on(METADATA, METADATA.response(cluster_id="c" * 200))
-        driver = drivers(broker.port, ssl_protocol=version)
-        driver.connect()
-        request = driver.send()
-        [response] = driver.take(1)
-        assert (request, "c" * 200) == (response.request, response.message.cluster_id)
-        assert f"fd={links_of(driver.client)['-1'].transport.fileno()} {version}" in repr(
-            links_of(driver.client)["-1"].transport
-        )
-
-
 def test_large_responses_behind_each_other(drivers: Any, context: ssl.SSLContext) -> None:
     """Bytes that OpenSSL has decrypted and not returned, because a frame ended within a TLS record, are read without
     waiting for the selector, which would not report them.
@@ -169,18 +149,6 @@ def fetched(payload: bytes) -> Any:
     topic_class = {f.name: f for f in FETCH.response.FIELDS}["responses"].kind.element
     partition_class = {f.name: f for f in topic_class.FIELDS}["partitions"].kind.element
     return FETCH.response(responses=[topic_class(partitions=[partition_class(partition_index=0, records=payload)])])
-
-
-def test_a_large_request(drivers: Any, context: ssl.SSLContext) -> None:
-    """Bytes that the socket does not accept at once are written again unchanged, as TLS requires."""
-    with ScriptedBroker(tls=context) as broker:
-        broker.on(METADATA, METADATA.response(cluster_id="c"))
-        driver = drivers(broker.port)
-        driver.connect()
-        topic = next(f for f in METADATA.request.FIELDS if f.name == "topics").kind.element
-        driver.send(topics=[topic(name=f"{number:0200}") for number in range(30_000)])
-        [response] = driver.take(1)
-        assert ("c", 30_000) == (response.message.cluster_id, len(broker.requests[-1].message.topics))
 
 
 def test_goodbye_in_the_last_record(drivers: Any, context: ssl.SSLContext) -> None:
@@ -326,12 +294,6 @@ def test_clients_that_are_refused(
         assert driver.client.delay_ms("-1", driver.clock.now()) > 0
 
 
-def test_a_client_certificate_that_is_accepted(drivers: Any, tmp_path: Path) -> None:
-    """A certificate and its key in one file are accepted."""
-    with ScriptedBroker(tls=server_context(tmp_path, AUTHORITY.issue(), AUTHORITY)) as broker:
-        drivers(broker.port, ssl_certfile=AUTHORITY.issue().write(tmp_path / "client.pem")).connect()
-
-
 def test_no_version_in_common(drivers: Any, tmp_path: Path) -> None:
     """The error names the options that select our TLS versions."""
     context = server_context(tmp_path, AUTHORITY.issue(), maximum_version=ssl.TLSVersion.TLSv1_2)
@@ -348,26 +310,6 @@ def test_what_does_not_speak_tls(drivers: Any, raw: bytes) -> None:
     """With a server that does not speak TLS the error says so at once, whatever the server sends."""
     with ScriptedBroker(raw=raw) as broker, pytest.raises(AuthenticationError, match="does not speak TLS"):
         drivers(broker.port).connect()
-
-
-def test_a_web_server_behind_tls(drivers: Any, context: ssl.SSLContext) -> None:
-    """An HTTP server with TLS is reported as no Kafka broker."""
-    raw = b"HTTP/1.1 400 Bad Request\r\n\r\n"
-    with ScriptedBroker(tls=context, raw=raw) as broker, pytest.raises(ProtocolError, match="it speaks HTTP"):
-        drivers(broker.port).connect()
-
-
-@pytest.mark.parametrize("announced", [2**31 - 1, -1])
-def test_an_absurd_frame_size(drivers: Any, context: ssl.SSLContext, announced: int) -> None:
-    """The maximum frame size also applies to encrypted responses."""
-    with ScriptedBroker(tls=context) as broker:
-        broker.on(METADATA, announced.to_bytes(4, signed=True))
-        driver = drivers(broker.port)
-        driver.connect()
-        driver.send()
-        [response] = driver.take(1)
-        assert isinstance(response.error, ProtocolError)
-        assert f"announces a frame of {announced} bytes" in str(response.error)
 
 
 def close(sock: socket.socket) -> bytes:
@@ -509,17 +451,6 @@ def test_a_certificate_for_the_canonical_name(drivers: Any, tmp_path: Path) -> N
         driver.connect()
         driver.client.set_nodes([Node(1, "127.0.0.1", broker.port)])
         assert isinstance(driver.attempt("1"), AuthenticationError)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_garbage_in_the_handshake(drivers: Any, seed: int) -> None:
-    """Garbage in place of the handshake raises an error of kconsumer."""
-    rng = random.Random(seed)
-    records = (b"", b"\x16\x03\x03", b"\x15\x03\x03\x00\x02\x02", b"\x16\x03\x03\x00\x2a\x02\x00\x00\x26\x03\x03")
-    raw = rng.choice(records) + rng.randbytes(rng.randrange(1, 300))
-    with ScriptedBroker(raw=raw) as broker:
-        error = drivers(broker.port).attempt()
-    assert isinstance(error, AuthenticationError | BrokerConnectionError)
 
 
 def test_garbage_after_the_handshake(drivers: Any, context: ssl.SSLContext) -> None:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,11 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, TopicPartition
-from kconsumer.errors import KafkaError, StateError
-from kconsumer.schema import FETCH, OFFSET_FETCH
+from kconsumer.testing import FakeCluster
 from support.brokers.certificates import Authority
-from support.fakes.group_broker import GroupBroker
-from support.fakes.scripted_broker import CLOSE
 from support.fakes.tls_peer import server_context
 from support.harnesses.engines import ENGINES
-from support.harnesses.inside import engine_of, guard_of, parts_of
-from support.harnesses.interruptions import no_thread_left
+from support.harnesses.inside import engine_of, parts_of
 from support.harnesses.threads import elsewhere
 
 pytestmark = pytest.mark.network_thread
@@ -29,14 +26,21 @@ pytestmark = pytest.mark.network_thread
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
+@contextmanager
+def new_cluster(**options: Any) -> Iterator[FakeCluster]:
+    """A cluster with a topic of two partitions with a thousand records each."""
+    with FakeCluster(group_consumer_heartbeat_interval_ms=100, **options) as cluster:
+        cluster.create_topic("t", partitions=2)
+        for partition in range(2):
+            for start in range(0, 1000, 10):
+                cluster.produce("t", [b"%d" % offset for offset in range(start, start + 10)], partition=partition)
+        yield cluster
+
+
 @pytest.fixture
-def broker() -> Iterator[GroupBroker]:
-    """A broker with two partitions whose records have their offsets as values."""
-    with GroupBroker(2) as broker:
-        for log in broker.logs:
-            for _ in range(100):
-                log.append(10)
-        yield broker
+def cluster() -> Iterator[FakeCluster]:
+    with new_cluster() as cluster:
+        yield cluster
 
 
 class Hooks(logging.Handler):
@@ -101,7 +105,7 @@ class Hooks(logging.Handler):
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_lock_is_free_while_user_code_runs(broker: GroupBroker, kind: str) -> None:
+def test_lock_is_free_while_user_code_runs(cluster: FakeCluster, kind: str) -> None:
     """While deserializers, interceptors, listeners, commit callbacks, reporters and log handlers run, another thread
     can take the lock. (An assignor runs under it, as in Java.)
     """
@@ -112,7 +116,7 @@ def test_lock_is_free_while_user_code_runs(broker: GroupBroker, kind: str) -> No
     logger.setLevel(logging.DEBUG)
     try:
         consumer = Consumer(
-            bootstrap_servers=broker.address,
+            bootstrap_servers=cluster.bootstrap_servers,
             group_id="g",
             auto_offset_reset="earliest",
             key_deserializer=hooks.key,
@@ -150,29 +154,29 @@ def test_lock_is_free_while_user_code_runs(broker: GroupBroker, kind: str) -> No
     assert logs <= hooks.seen
 
 
-def wait_for_heartbeats(broker: GroupBroker, count: int) -> int:
-    """Block as a slow callable would until the broker has received `count` heartbeats. Returns how many it received."""
-    before, deadline = broker.heartbeats, time.monotonic() + 8
-    while broker.heartbeats < before + count and time.monotonic() < deadline:
+def wait_for_heartbeats(consumer: Consumer, count: int) -> float:
+    """Block as a slow callable would until `count` heartbeats had responses. Returns how many had."""
+    before, deadline = consumer.metrics()["heartbeat-total"], time.monotonic() + 8
+    while consumer.metrics()["heartbeat-total"] < before + count and time.monotonic() < deadline:
         time.sleep(0.05)
-    return broker.heartbeats - before
+    return consumer.metrics()["heartbeat-total"] - before
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_heartbeats_continue_while_a_deserializer_waits(broker: GroupBroker, kind: str) -> None:
+def test_heartbeats_continue_while_a_deserializer_waits(cluster: FakeCluster, kind: str) -> None:
     """A deserializer that waits for three heartbeats gets them, and its result is returned."""
     slow, seen = threading.Event(), []
 
     def value(data: bytes) -> bytes:
         if not slow.is_set():
             slow.set()
-            seen.append(wait_for_heartbeats(broker, 3))
+            seen.append(wait_for_heartbeats(consumer, 3))
         return data
 
     options = ENGINES[kind] | ({} if kind == "consumer" else {"heartbeat_interval_ms": 100, "session_timeout_ms": 6000})
     with Consumer(
         "t",
-        bootstrap_servers=broker.address,
+        bootstrap_servers=cluster.bootstrap_servers,
         group_id="g",
         auto_offset_reset="earliest",
         value_deserializer=value,
@@ -187,7 +191,7 @@ def test_heartbeats_continue_while_a_deserializer_waits(broker: GroupBroker, kin
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_heartbeats_continue_while_a_key_password_waits(broker: GroupBroker, kind: str, tmp_path: Path) -> None:
+def test_heartbeats_continue_while_a_key_password_waits(kind: str, tmp_path: Path) -> None:
     """Certificate files change, and the callable `ssl_password` blocks when the next connection is made. It runs
     without the lock on a background thread, heartbeats are sent on the other connection, and the new certificates are
     used.
@@ -195,7 +199,6 @@ def test_heartbeats_continue_while_a_key_password_waits(broker: GroupBroker, kin
     Meanwhile the calling thread polls, and may hold the lock: the classic engine does while it waits for the network.
     """
     authority, own = Authority(), tmp_path / "client.pem"
-    broker.tls = server_context(tmp_path, authority.issue(), authority)
     changed, sent, threads, owned = threading.Event(), [], [], []
 
     def renew() -> None:
@@ -206,33 +209,38 @@ def test_heartbeats_continue_while_a_key_password_waits(broker: GroupBroker, kin
         if changed.is_set():
             threads.append(threading.current_thread().name)
             owned.append(lock._is_owned())
-            sent.append(wait_for_heartbeats(broker, 3))
+            sent.append(wait_for_heartbeats(consumer, 3))
         return "sesame"
 
     renew()
     options = ENGINES[kind] | ({} if kind == "consumer" else {"heartbeat_interval_ms": 100, "session_timeout_ms": 6000})
-    with Consumer(
-        "t",
-        bootstrap_servers=broker.address,
-        group_id="g",
-        auto_offset_reset="earliest",
-        security_protocol="SSL",
-        ssl_cafile=authority.write(tmp_path / "ca.pem"),
-        ssl_certfile=str(own),
-        ssl_password=password,
-        **options,
-    ) as consumer:
+    with (
+        new_cluster(tls=server_context(tmp_path, authority.issue(), authority)) as cluster,
+        Consumer(
+            "t",
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            security_protocol="SSL",
+            ssl_cafile=authority.write(tmp_path / "ca.pem"),
+            ssl_certfile=str(own),
+            ssl_password=password,
+            **options,
+        ) as consumer,
+    ):
         lock: Any = engine_of(consumer).lock
         while not consumer.poll(1):
             pass
         renew()
         changed.set()
-        broker.next(FETCH, CLOSE, CLOSE)  # in the first connection, and in one whose fetch is already in flight
-        deadline, known = time.monotonic() + 20, broker.connections
-        while not sent or broker.connections == known:
+        cluster.disconnect_next("Fetch")
+        deadline = time.monotonic() + 20
+        while not sent:
             assert time.monotonic() < deadline
             consumer.poll(0.1)
-        broker.logs[0].append(10)
+        while consumer.poll(0):
+            pass
+        cluster.produce("t", [b"new"])
         while not consumer.poll(1):
             assert time.monotonic() < deadline
     assert {"kconsumer-background"} == set(threads)
@@ -241,88 +249,15 @@ def test_heartbeats_continue_while_a_key_password_waits(broker: GroupBroker, kin
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-@pytest.mark.parametrize("what", ["seek", "close", "unsubscribe", "pause"])
-def test_position_changed_inside_a_deserializer(broker: GroupBroker, kind: str, what: str) -> None:
-    """A deserializer, or a signal handler that runs inside one, changes a position or closes the consumer. Records
-    before the change are not returned afterwards, and are not committed.
-    """
-    calls = 0
-
-    def value(data: bytes) -> bytes:
-        nonlocal calls
-        calls += 1
-        if calls == 15:  # in the second run: the record of the first has been deserialized
-            actions[what]()
-        return data
-
-    actions = {
-        "seek": lambda: [consumer.seek(tp, 500) for tp in (ZERO, ONE)],
-        "close": lambda: consumer.close(2),
-        "unsubscribe": lambda: consumer.unsubscribe(),
-        "pause": lambda: consumer.pause(ZERO, ONE),
-    }
-    consumer = Consumer(
-        "t",
-        bootstrap_servers=broker.address,
-        group_id="g",
-        auto_offset_reset="earliest",
-        value_deserializer=value,
-        max_partition_fetch_bytes=500,
-        max_poll_records=20,
-        **ENGINES[kind],
-    )
-    got: dict[TopicPartition, list[int]] = {ZERO: [], ONE: []}
-    try:
-        deadline = time.monotonic() + 20
-        while calls < 15:
-            assert time.monotonic() < deadline
-            try:
-                for record in consumer.poll(0.5):
-                    got[record.topic_partition].append(record.offset)
-            except StateError:
-                break
-    finally:
-        consumer.close(2)
-    for tp, offsets in got.items():
-        first = 500 if what == "seek" else 0
-        assert offsets == list(range(first, first + len(offsets)))
-        if what != "seek":
-            assert broker.committed.get(tp.partition, 0) <= len(offsets)
-    assert no_thread_left()
-
-
-@pytest.mark.parametrize("kind", ENGINES)
-def test_close_in_a_commit_callback(broker: GroupBroker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """close() in a commit callback ends poll(), which returns nothing. No thread is started again, and nothing is
-    logged.
-    """
-    with Consumer(
-        "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **ENGINES[kind]
-    ) as consumer:
-        while not consumer.poll(1):
-            pass
-        consumer.commit_async(callback=lambda *_: consumer.close(2))
-        deadline = time.monotonic() + 20
-        while not guard_of(consumer).closed:
-            assert time.monotonic() < deadline
-            consumer.poll(0.1)
-        with pytest.raises(StateError, match="closed"):
-            consumer.poll(0)
-    assert no_thread_left()
-    time.sleep(0.3)
-    assert [] == [record for record in caplog.records if record.levelno > logging.INFO]
-
-
-@pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_interrupted_listener_in_unsubscribe(broker: GroupBroker, kind: str, stop: type[BaseException]) -> None:
+def test_interrupted_listener_in_unsubscribe(cluster: FakeCluster, kind: str, stop: type[BaseException]) -> None:
     """Ctrl-C in on_revoke ends the membership nevertheless: the consumer can subscribe and read again."""
 
     def on_revoke(*_: object) -> None:
         raise stop
 
     with Consumer(
-        bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **ENGINES[kind]
+        bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest", **ENGINES[kind]
     ) as consumer:
         for _ in range(2):
             consumer.subscribe(["t"], on_revoke=on_revoke)
@@ -334,26 +269,11 @@ def test_interrupted_listener_in_unsubscribe(broker: GroupBroker, kind: str, sto
             assert frozenset() == consumer.assignment()
 
 
-@pytest.mark.parametrize("kind", ENGINES)
-def test_response_that_cannot_be_handled(broker: GroupBroker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """An invalid response fails only its own request and logs a traceback; the next look-up works."""
-    with Consumer(
-        "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **ENGINES[kind]
-    ) as consumer:
-        while not consumer.poll(1):
-            pass
-        broker.next(OFFSET_FETCH, OFFSET_FETCH.response(groups=[]))
-        with pytest.raises(KafkaError):
-            consumer.committed([ZERO], timeout=5)
-        assert consumer.committed([ZERO], timeout=5).keys() == {ZERO}
-    assert any(record.exc_info for record in caplog.records)
-
-
-def test_heartbeat_thread_survives(broker: GroupBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_heartbeat_thread_survives(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
     """A bug's error in the heartbeat thread is logged, and heartbeats continue."""
     with Consumer(
         "t",
-        bootstrap_servers=broker.address,
+        bootstrap_servers=cluster.bootstrap_servers,
         group_id="g",
         auto_offset_reset="earliest",
         heartbeat_interval_ms=50,
@@ -371,20 +291,17 @@ def test_heartbeat_thread_survives(broker: GroupBroker, caplog: pytest.LogCaptur
             return poll(now)
 
         group.heartbeat.poll = broken
-        before, deadline = broker.heartbeats, time.monotonic() + 20
-        while broker.heartbeats < before + 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        assert wait_for_heartbeats(consumer, 3) >= 3
     assert failed
     assert "a mistake" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize("timeout", [timedelta.max, 1e10, float("inf")])
-def test_longest_timeouts(broker: GroupBroker, kind: str, timeout: Any) -> None:
+def test_longest_timeouts(cluster: FakeCluster, kind: str, timeout: Any) -> None:
     """Calls that wait accept every timeout up to timedelta.max."""
     with Consumer(
-        "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **ENGINES[kind]
+        "t", bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest", **ENGINES[kind]
     ) as consumer:
         while not consumer.poll(timeout):
             pass
@@ -393,12 +310,12 @@ def test_longest_timeouts(broker: GroupBroker, kind: str, timeout: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_one_wakeup_raises_once(broker: GroupBroker, kind: str) -> None:
+def test_one_wakeup_raises_once(cluster: FakeCluster, kind: str) -> None:
     """A wakeup that ends committed() is not raised again by the next poll, which looks up the same offsets."""
     from kconsumer.errors import WakeupError
 
     with Consumer(
-        bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **ENGINES[kind]
+        bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest", **ENGINES[kind]
     ) as consumer:
         consumer.assign([ZERO, ONE])
         consumer.poll(0)

@@ -228,8 +228,9 @@ def test_wakeup_ends_each_wait(cluster: FakeCluster, engine: str, group: bool) -
             assert [b"next"] == [record.value for record in consumer.poll(20)]
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("engine", "name"), [(engine, name) for row, name in enumerate(REQUESTS) for engine in one_of(list(ENGINES), row)]
+)
 def test_wakeup_ends_each_request(cluster: FakeCluster, engine: str, name: str) -> None:
     """After wakeup(), a call that waits for a response raises WakeupError soon."""
     api, request = REQUESTS[name]

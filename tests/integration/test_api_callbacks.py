@@ -429,19 +429,6 @@ def test_first_of_several_errors_is_raised(topic: str, member: New) -> None:
     assert 20 == len(read(consumer, 20))
 
 
-def test_error_of_on_revoke_at_close(kafka: Kafka, topic: str, member: New) -> None:
-    """If on_revoke raises, close() first leaves the group and closes the consumer, and then raises the error."""
-    consumer = member()
-    consumer.subscribe([topic], listener=raising("revoked"))
-    await_assignment(consumer, *tps(topic, 0, 1))
-    with pytest.raises(CallbackError, match="revoked"):
-        consumer.close()
-    assert "EMPTY" == kafka.group_state(topic)
-    with pytest.raises(StateError, match="closed"):
-        consumer.poll(0)
-    consumer.close()
-
-
 def test_error_of_on_revoke_at_unsubscribe(kafka: Kafka, topic: str, member: New) -> None:
     """If on_revoke raises, unsubscribe() leaves the group before it raises the error; the consumer can
     subscribe again.

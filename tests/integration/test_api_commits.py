@@ -4,7 +4,6 @@ receive.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -270,22 +269,6 @@ def test_later_commit_wins(ten: TopicPartition, member: New) -> None:
     assert 4 == consumer.committed([ten])[ten].offset
 
 
-def test_close_finishes_commit_async(kafka: Kafka, ten: TopicPartition, member: New) -> None:
-    """close() waits for commits in flight and runs their callbacks (Java
-    testCommitAsyncCompletedBeforeConsumerCloses).
-    """
-    for offset, known in ((1, False), (2, True)):
-        consumer = member()
-        consumer.assign([ten])
-        if known:
-            consumer.committed([ten])
-        done = Outcomes()
-        consumer.commit_async({ten: offset}, done)
-        consumer.close()
-        assert [{ten: OffsetAndMetadata(offset)}] == done.offsets
-        assert {0: offset} == kafka.committed(ten.topic, ten.topic)
-
-
 def test_a_flood_of_commits_does_not_cost_the_membership(
     kafka: Kafka, ten: TopicPartition, member: New, engine: dict[str, Any]
 ) -> None:
@@ -420,12 +403,3 @@ def test_unsubscribe_does_not_commit(kafka: Kafka, ten: TopicPartition, member: 
     read(consumer, 10)
     consumer.unsubscribe()
     assert {} == kafka.committed(ten.topic, ten.topic)
-
-
-def test_commit_of_a_pattern_subscriber(ten: TopicPartition, member: New) -> None:
-    """A member that subscribes by pattern can commit."""
-    consumer = member()
-    consumer.subscribe(re.compile(re.escape(ten.topic)))
-    read(consumer, 10)
-    consumer.commit()
-    assert OffsetAndMetadata(10, "", 0) == consumer.committed([ten])[ten]

@@ -153,25 +153,6 @@ def test_interval_commit_after_a_break(kafka: Kafka, ten: TopicPartition, new_co
     assert numbered(8, 2) == values(read(consumer, 8))
 
 
-def test_body_that_raises_is_not_committed(kafka: Kafka, ten: TopicPartition, new_consumer: New) -> None:
-    """If the body of a `with` block raises, the error is propagated, no offset is committed, and the member leaves the
-    group.
-    """
-
-    def process() -> None:
-        with new_consumer(ten.topic, group_id=ten.topic, auto_commit_interval_ms=100_000) as consumer:
-            for record in consumer:
-                if record.value == b"4":
-                    raise LookupError("cannot process")
-
-    with pytest.raises(LookupError, match="cannot process"):
-        process()
-    assert {} == kafka.committed(ten.topic, ten.topic)
-    assert "EMPTY" == kafka.group_state(ten.topic)
-    following = new_consumer(ten.topic, group_id=ten.topic)
-    assert numbered(10) == values(read(following, 10))
-
-
 def test_seek_inside_a_loop(two: tuple[TopicPartition, ...], new_consumer: New) -> None:
     """seek() in the body determines the next record of its partition and loses no records of other partitions."""
     consumer = new_consumer(consumer_timeout_ms=1000)

@@ -269,18 +269,6 @@ def test_fetch_metrics(kafka: Kafka, topic_name: str, new_consumer: New) -> None
     assert metric(consumer, "records-lead", topic=topic_name, partition="0") is None
 
 
-def test_lag_and_lead_with_small_polls(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """After one poll of ten of 1000 records, the lag is 990 and the lead 10 (Java
-    testPerPartition{Lag,Lead}WithMaxPollRecords)."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, numbered(1000))
-    consumer = new_consumer(max_poll_records=10)
-    consumer.assign(tps(topic_name, 0))
-    assert 10 == len(consumer.poll(20))
-    assert 990 == metric(consumer, "records-lag", topic=topic_name, partition="0")
-    assert 10 == metric(consumer, "records-lead", topic=topic_name, partition="0")
-
-
 def test_partition_states_have_reasons(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
     """partition_states() shows name, reason, numbers and age of each state of a partition."""
     kafka.create_topic(topic_name)

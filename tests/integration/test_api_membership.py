@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, GroupMetadata, TopicPartition
-from kconsumer.errors import CommitFailedError, FencedInstanceIdError, KafkaError
+from kconsumer import Consumer, GroupMetadata
+from kconsumer.errors import CommitFailedError
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
 from support.harnesses.inside import engine_of
-from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, polled, read, tps
-from support.harnesses.stopwatch import Stopwatch
+from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, read, tps
 
 pytestmark = pytest.mark.classic_protocol
 
@@ -63,16 +62,6 @@ def still_a_member(consumer: Consumer, listener: Recorder) -> None:
 # --- the caller is busy ---
 
 
-def test_pause_between_polls_longer_than_the_session(topic: str, member: New) -> None:
-    """The heartbeat thread keeps the member in the group while the caller sleeps."""
-    listener = Recorder()
-    consumer = member()
-    consumer.subscribe([topic], listener=listener)
-    await_assignment(consumer, *tps(topic, 0, 1))
-    time.sleep(2)
-    still_a_member(consumer, listener)
-
-
 def test_computation_between_polls_longer_than_the_session(topic: str, member: New) -> None:
     """The heartbeat thread sends heartbeats while the caller runs pure Python code."""
     listener = Recorder()
@@ -83,50 +72,6 @@ def test_computation_between_polls_longer_than_the_session(topic: str, member: N
     deadline = time.monotonic() + session_s + 1
     while time.monotonic() < deadline:
         sum(number * number for number in range(10_000))
-    still_a_member(consumer, listener)
-
-
-def test_on_assign_longer_than_the_session(topic: str, member: New) -> None:
-    """on_assign may take longer than the session timeout without losing the membership (Java
-    testMaxPollIntervalMsDelayInAssignment).
-    """
-    listener = Recorder(assigned=lambda *_: time.sleep(1.6))
-    consumer = member()
-    consumer.subscribe([topic], listener=listener)
-    await_assignment(consumer, *tps(topic, 0, 1))
-    still_a_member(consumer, listener)
-
-
-def test_on_revoke_longer_than_the_session(kafka: Kafka, topic: str, member: New) -> None:
-    """After an on_revoke longer than the session timeout the member may still commit (Java
-    testMaxPollIntervalMsDelayInRevocation).
-    """
-    other = kafka.create_topic(f"{topic}-other")
-    zero = TopicPartition(topic, 0)
-
-    def commit_late(consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        if zero in partitions:
-            time.sleep(1.6)
-            consumer.commit({zero: consumer.position(zero)})
-
-    listener = Recorder(revoked=commit_late)
-    consumer = member()
-    consumer.subscribe([topic], listener=listener)
-    read(consumer, 20)
-    consumer.subscribe([other], listener=listener)
-    await_assignment(consumer, *tps(other, 0))
-    assert {0: 10} == kafka.committed(topic, topic)
-    assert ["assigned", "revoked", "assigned"] == listener.kinds
-
-
-def test_other_blocking_calls_keep_the_membership(topic: str, member: New) -> None:
-    """Heartbeats are sent during long blocking calls other than poll()."""
-    listener = Recorder()
-    consumer = member()
-    consumer.subscribe([topic], listener=listener)
-    await_assignment(consumer, *tps(topic, 0, 1))
-    with pytest.raises(KafkaError):
-        consumer.end_offsets([TopicPartition(topic, 99)], timeout=2)
     still_a_member(consumer, listener)
 
 
@@ -164,28 +109,6 @@ def test_partitions_of_an_idle_member_go_to_another(topic: str, member: New) -> 
     poll_until([idle, busy], lambda: idle.assignment() | busy.assignment() == both and len(busy.assignment()) == 1)
 
 
-def test_poll_longer_than_the_poll_interval(topic: str, member: New) -> None:
-    """A poll() that waits longer than max_poll_interval_ms does not exceed the poll interval (Java
-    testMaxPollIntervalMsShorterThanPollTimeout).
-    """
-    listener = Recorder()
-    consumer = member(max_poll_interval_ms=500)
-    consumer.subscribe([topic], listener=listener)
-    read(consumer, 20)
-    assert not consumer.poll(1.5)
-    still_a_member(consumer, listener)
-
-
-def test_records_of_an_idle_member_are_read_again_from_the_commit(topic: str, member: New) -> None:
-    """After the membership was lost, reading continues at the committed offsets and not at the old positions."""
-    consumer = member(topic, max_poll_interval_ms=500)
-    read(consumer, 20)
-    consumer.commit(dict.fromkeys(tps(topic, 0, 1), 4))
-    time.sleep(1.2)
-    again = read(consumer, 12)
-    assert [4, 4] == [min(r.offset for r in again if r.partition == partition) for partition in (0, 1)]
-
-
 def test_interval_commit_after_the_membership_was_lost(kafka: Kafka, topic: str, member: New) -> None:
     """An automatic commit that the coordinator rejects is logged, not raised."""
     consumer = member(topic, max_poll_interval_ms=500, enable_auto_commit=True, auto_commit_interval_ms=800)
@@ -193,20 +116,6 @@ def test_interval_commit_after_the_membership_was_lost(kafka: Kafka, topic: str,
     time.sleep(1.2)
     assert 20 == len(read(consumer, 20)), "from the beginning: nothing had been committed"
     poll_until(consumer, lambda: {0: 10, 1: 10} == kafka.committed(topic, topic))
-
-
-def test_closed_member_is_replaced_at_once(topic: str, member: New) -> None:
-    """close() leaves the group: the other member owns all partitions long before the session timeout (Java
-    testMultiConsumerSessionTimeoutOnClose).
-    """
-    first, second = member(topic, session_timeout_ms=30_000), member(topic, session_timeout_ms=30_000)
-    poll_until([first, second], lambda: [1, 1] == [len(first.assignment()), len(second.assignment())])
-    with polled(second) as errors:
-        first.close()
-    watch = Stopwatch()
-    await_assignment(second, *tps(topic, 0, 1))
-    assert watch.seconds() < 5
-    assert [] == errors
 
 
 def test_leaving_and_joining_again_while_others_hold_up_the_join(kafka: Kafka, topic: str, member: New) -> None:
@@ -310,33 +219,6 @@ def test_restart_of_a_static_member_causes_no_rebalance(topic: str, member: New,
         again.poll(0.1)
     assert calls == listener.calls
     assert generation == stays.group_metadata().generation_id == again.group_metadata().generation_id
-
-
-def test_dynamic_member_stays_without_leave_group(kafka: Kafka, topic: str, member: New) -> None:
-    """close(leave_group=False) keeps a dynamic member in the group until its session times out (KIP-1092)."""
-    consumer = member(topic, session_timeout_ms=1500)
-    await_assignment(consumer, *tps(topic, 0, 1))
-    consumer.close(leave_group=False)
-    assert "STABLE" == kafka.group_state(topic)
-    wait_until(lambda: kafka.group_state(topic) == "EMPTY", 10, "the session to end")
-
-
-def test_second_consumer_with_the_same_instance_id(topic: str, member: New) -> None:
-    """The second consumer takes over the membership. The next commit or poll of the first one raises the
-    fencing error.
-    """
-    options = {"group_instance_id": "same", "session_timeout_ms": 20_000}
-    old = member(topic, **options)
-    await_assignment(old, *tps(topic, 0, 1))
-    new = member(topic, **options)
-    await_assignment(new, *tps(topic, 0, 1))
-    with pytest.raises(FencedInstanceIdError, match="group_instance_id"):
-        old.commit({TopicPartition(topic, 0): 1})
-    with pytest.raises(FencedInstanceIdError):
-        poll_until(old, lambda: False)
-    new.seek_to_beginning()
-    assert 20 == len(read(new, 20))
-    new.commit()
 
 
 def test_static_member_notices_partitions_added_while_it_was_away(kafka: Kafka, topic: str, member: New) -> None:

@@ -12,7 +12,6 @@ from kconsumer import Assignment, Assignor, ClusterView, Consumer, RebalanceList
 from kconsumer.assignors import load
 from kconsumer.errors import FencedInstanceIdError
 from support.brokers.kafka import Kafka
-from support.brokers.kafka_admin import wait_until
 from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, polled, read, tps
 from support.harnesses.stopwatch import Stopwatch
 
@@ -208,32 +207,6 @@ def test_commits_of_a_fenced_member(topic: str, member: New) -> None:
         with pytest.raises(FencedInstanceIdError):
             old.commit({zero: 7})
     assert {zero: None} == new.committed([zero])
-
-
-@pytest.mark.parametrize(
-    ("instance", "leave_group", "leaves"),
-    [
-        ("i", None, False),
-        ("i", True, True),
-        ("i", False, False),
-        (None, None, True),
-        (None, True, True),
-        (None, False, False),
-    ],
-)
-def test_leaving_on_close(
-    kafka: Kafka, topic: str, member: New, instance: str | None, leave_group: bool | None, leaves: bool
-) -> None:
-    """close(leave_group=None) removes only dynamic members from the group; True and False apply to static and dynamic
-    members (KIP-1092).
-    """
-    consumer = member(instance, topic)
-    await_assignment(consumer, *tps(topic, 0, 1))
-    # Before Kafka 4.0, the deletion of any topic removes empty groups without committed offsets.
-    consumer.commit({TopicPartition(topic, 0): 1})
-    consumer.close(leave_group=leave_group)
-    wait_until(lambda: kafka.group_state(topic) != "UNKNOWN", 10, "the group's state")
-    assert ("EMPTY" if leaves else "STABLE") == kafka.group_state(topic)
 
 
 def test_unsubscribing_keeps_a_static_members_place(kafka: Kafka, topic: str, member: New) -> None:

@@ -4,9 +4,7 @@ clients.
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -16,18 +14,10 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, ConsumerRecords, SubscriptionPattern, TopicPartition
-from kconsumer.errors import GroupError, UnsupportedVersionError
+from kconsumer.errors import GroupError
 from support.brokers.kafka import Kafka
 from support.harnesses.inside import engine_of, parts_of
-from support.harnesses.stopwatch import Stopwatch
 from support.members.clients import settings
-from support.members.group_load import PARTITIONS, all_offsets, drained, everything, load
-from support.members.members import (
-    MemberProcess,
-    assert_all_seen,
-    shared_out,
-    wait_for,
-)
 from support.members.remove_member import remove_static_member
 
 pytestmark = [pytest.mark.consumer_protocol, pytest.mark.network_thread]
@@ -66,35 +56,6 @@ def poll_until(
 def tps(topic: str, *partitions: int) -> set[TopicPartition]:
     """Returns partitions of one topic."""
     return {TopicPartition(topic, partition) for partition in partitions}
-
-
-# --- groups of processes ---------------------------------------------------------------------------------------------
-
-
-def test_suspended_member_is_fenced_and_comes_back(kafka: Kafka, topic_name: str) -> None:
-    """A member suspended by SIGSTOP beyond the session timeout calls on_lost when it resumes, joins again and
-    continues; no record is lost.
-    """
-    topic = kafka.create_topic(topic_name, PARTITIONS)
-    chosen = settings(kafka, topic, None, auto_commit_interval_ms=200)
-    with ExitStack() as stack:
-        with load(kafka, topic):
-            sleeper = stack.enter_context(MemberProcess("sleeper", chosen))
-            other = stack.enter_context(MemberProcess("other", chosen))
-            members = [sleeper, other]
-            wait_for(lambda: shared_out(members, everything(topic)), "two members to share", members)
-            os.kill(sleeper.pid, signal.SIGSTOP)
-            try:
-                wait_for(lambda: len(other.owned()) == PARTITIONS, "the other member to own all", [other])
-            finally:
-                os.kill(sleeper.pid, signal.SIGCONT)
-            wait_for(lambda: sleeper.seen("lost"), "on_lost", members)
-            wait_for(lambda: shared_out(members, everything(topic)), "two members to share again", members)
-        ends = drained(kafka, topic, members)
-        wait_for(lambda: all_offsets(members, ends), "every record to be read by someone", members)
-        for member in members:
-            member.stop()
-        assert_all_seen(members, ends, once=False)
 
 
 # --- one or two members in this process ------------------------------------------------------------------------------
@@ -273,31 +234,3 @@ def test_callback_longer_than_the_rebalance_timeout(kafka: Kafka, topic_name: st
     other = member(topic)
     poll_until([slow, other], lambda: len(slow.assignment()) == len(other.assignment()) == 1, 30)
     assert ["revoked", "lost", "assigned"] == calls[calls.index("revoked") :][:3]
-
-
-def test_close_in_the_middle_of_a_reconciliation(kafka: Kafka, topic_name: str, member: New) -> None:
-    """A member closes while the coordinator waits for it to revoke partitions. It closes at once, and the other member
-    gets all partitions.
-    """
-    topic = kafka.create_topic(topic_name, 4)
-    first, second = member(topic), member(topic)
-    poll_until([first], lambda: len(first.assignment()) == 4)
-    second.poll(1.0)  # joined; the first member has not received the change yet
-    watch = Stopwatch()
-    first.close(5)
-    assert watch.seconds() < 5
-    poll_until([second], lambda: len(second.assignment()) == 4, 10)
-
-
-def test_old_broker(kafka39: Kafka, topic_name: str) -> None:
-    """With a broker that lacks the protocol, the error names the option to change, and close() returns soon."""
-    with Consumer(
-        topic_name,
-        bootstrap_servers=kafka39.bootstrap_servers,
-        group_id=topic_name,
-        group_protocol="consumer",
-    ) as consumer:
-        with pytest.raises(UnsupportedVersionError, match='group_protocol="classic"'):
-            poll_until([consumer], lambda: False)
-        watch = Stopwatch()
-    assert watch.seconds() < 2

@@ -333,19 +333,6 @@ def test_sessions_are_prolonged_under_load(
     assert 1 >= closed(consumer) - closed_before  # a machine that stalls may miss the deadline once
 
 
-@pytest.mark.long
-def test_sessions_of_ten_seconds_for_a_minute(
-    kafka: Kafka, new_consumer: NewConsumer, topic_name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The long form of the test above: sessions of ten seconds, for a minute."""
-    kafka.create_topic(topic_name)
-    consumer = new_consumer(topic_name, group_id=topic_name, **login(kafka, "LONG"))
-    with caplog.at_level(logging.DEBUG, "kconsumer.net"):
-        _, errors = read_under_load(kafka, consumer, topic_name, 60)
-    assert [] == errors
-    assert 10 <= prolonged(caplog)
-
-
 def test_a_password_that_changes(kafka: Kafka, new_consumer: NewConsumer, topic_name: str, tmp_path: Path) -> None:
     """The password file changes just before or after the broker's password. At worst polls raise for a while; then
     reading continues without losing records.

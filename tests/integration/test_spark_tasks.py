@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kconsumer.errors import CorruptRecordError
 from kconsumer.spark.executor import read
 from kconsumer.spark.loss import DataLossError
 from kconsumer.spark.options import SourceConfig, parse
@@ -63,28 +60,6 @@ def damaged() -> Iterator[Kafka]:
         node.start()
         kafka.wait_for_partitions(TOPIC, 1)
         yield kafka
-
-
-@pytest.mark.parametrize(
-    "task", [OffsetRange(TOPIC, 0, 0, 30), OffsetRange(TOPIC, 0, 11, 13), OffsetRange(TOPIC, 0, -2, -1)]
-)
-def test_corrupt_batches(damaged: Kafka, tmp_path: Path, task: OffsetRange) -> None:
-    """Corrupt batches fail the task, are skipped exactly, or are skipped and reported."""
-    with pytest.raises(CorruptRecordError, match=f"{TOPIC}"):
-        offsets(damaged, task)
-    start, end = (0, 30) if task.start < 0 else (task.start, task.end)
-    good = [offset for offset in range(start, end) if not 10 <= offset < 15]
-    assert good == offsets(damaged, task, onCorrupt="skip")
-    assert good == offsets(damaged, task, onCorrupt="deadletter", deadLetterPath=str(tmp_path))
-    (file,) = (tmp_path / "query" / "3").iterdir()
-    letters = [json.loads(line) for line in file.read_text().splitlines()]
-    found = [(letter["kind"], letter["start"], letter["end"]) for letter in letters]
-    assert [("corrupt", max(start, 10), min(end, 15))] == found
-    fine = OffsetRange(FINE, 0, 0, 5)
-    with pytest.raises(CorruptRecordError, match=f"{TOPIC}"):
-        rows(damaged, [task, fine])
-    shared = rows(damaged, [task, fine], onCorrupt="skip")
-    assert sorted([*((TOPIC, 0, offset) for offset in good), *all_of([fine])]) == sorted(shared)
 
 
 def test_early_end_and_next_task(kafka: Kafka) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,34 +10,12 @@ import pytest
 from kconsumer import Consumer, RangeClient, TopicPartition
 from kconsumer.errors import (
     StaleMetadataError,
-    StateError,
     TimeoutError,
 )
 from support.brokers.kafka import Kafka
 from support.harnesses.polling import read
 
 Options = dict[str, Any]
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda consumer, tp: consumer.seek_to_beginning([tp]),
-        lambda consumer, tp: consumer.pause({tp}),
-        lambda consumer, tp: consumer.assign(tp),
-        lambda consumer, tp: consumer.position("t"),
-        lambda consumer, tp: consumer.seek(("t", "0"), 5),
-    ],
-)
-def test_partitions_in_the_wrong_shape(call: Callable[[Consumer, TopicPartition], object]) -> None:
-    """A list in place of single partitions, a partition in place of a list, or a topic name alone raises an error that
-    shows the argument and the correct form.
-    """
-    with (
-        Consumer(bootstrap_servers="x:1") as consumer,
-        pytest.raises(TypeError, match=r"is not a topic-partition; give TopicPartition.*pause\(\*partitions\)"),
-    ):
-        call(consumer, TopicPartition("t", 0))
 
 
 @pytest.mark.classic_protocol
@@ -91,26 +68,3 @@ def test_partition_that_does_not_exist(
         pytest.raises(TimeoutError, match=rf"there is no {topic_name}-8"),
     ):
         list(client.read_range((topic_name, 8), "earliest", "latest"))
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda c: c.poll(0), "subscribe"),
-        (lambda c: c.commit(), "group_id"),
-        (lambda c: c.subscribe(["t"]), "group_id"),
-        (lambda c: c.seek(TopicPartition("t", 0), 1), "not assigned"),
-        (lambda c: c.group_metadata(), "group_id"),
-        (lambda c: c.pause(TopicPartition("t", 0)), "not assigned"),
-    ],
-)
-def test_calls_that_do_not_fit_the_state(call: Callable[[Consumer], object], message: str) -> None:
-    """Without any broker, StateError says which earlier call is missing."""
-    with Consumer(bootstrap_servers="127.0.0.1:1") as consumer, pytest.raises(StateError, match=message):
-        call(consumer)
-
-
-def test_one_string_is_not_a_list_of_topics() -> None:
-    """subscribe("topic") raises, because a string is a sequence of letters."""
-    with Consumer(bootstrap_servers="x:1", group_id="g") as consumer, pytest.raises(TypeError, match=r"\['t'\]"):
-        consumer.subscribe("t")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import struct
 from collections.abc import Callable
 
 import pytest
 
-from kconsumer.net.transport import WOULD_BLOCK
 from kconsumer.testing.cluster.cluster import Cluster
 from support.simulation.network import READ, WRITE, SimulatedNetwork, SimulatedSelector, SimulatedSocket, SimulatedWaker
 from support.simulation.scheduler import Process, Scheduler
@@ -66,60 +64,6 @@ def correlation_ids(data: bytes) -> list[int]:
     return ids
 
 
-def test_connect(client: Client) -> None:
-    """A socket is neither readable nor writable until the broker has accepted the connection."""
-    socket = client.socket()
-    assert 0 == socket.events()
-    client.run(5)
-    assert WRITE == socket.events()
-    assert socket.finish_connect()
-    assert WOULD_BLOCK == socket.recv_into(memoryview(bytearray(10)))
-
-
-def test_bytes_in_order(client: Client) -> None:
-    """Requests arrive in order whatever the latency of each packet and the sizes of the writes; so do responses."""
-    socket = client.socket()
-    client.run(5)
-    requests = [struct.pack(">ihhih", 10, 18, 0, number, -1) for number in range(200)]
-    sizes = [size for request in requests for size in client.send(socket, request)]
-    client.run(50)
-    assert READ | WRITE == socket.events()
-    assert list(range(200)) == correlation_ids(received(socket, 10_000_000))
-    assert len(sizes) > 200, "some writes are partial"
-
-
-def test_partial_reads(client: Client) -> None:
-    """A read returns at most what its buffer has room for, and the rest later."""
-    socket = client.socket()
-    client.run(5)
-    client.send(socket, REQUEST)
-    client.run(5)
-    first = received(socket, 5)
-    assert 5 == len(first)
-    assert [7] == correlation_ids(first + received(socket))
-
-
-def test_refused(client: Client) -> None:
-    """A connection to a stopped broker is refused."""
-    client.cluster.kill(1)
-    socket = client.socket()
-    client.run(5)
-    assert READ | WRITE == socket.events()
-    with pytest.raises(ConnectionRefusedError):
-        socket.finish_connect()
-
-
-def test_killed(client: Client) -> None:
-    """When a broker stops, its clients see the end of the connection."""
-    socket, other = client.socket(1), client.socket(2)
-    client.run(5)
-    client.cluster.kill(1)
-    client.network.pump()
-    client.run(5)
-    assert (READ | WRITE, WRITE) == (socket.events(), other.events())
-    assert 0 == socket.recv_into(memoryview(bytearray(10)))
-
-
 def test_reset(client: Client) -> None:
     """A reset shows at once as an error at the client, and the broker closes its end."""
     socket = client.socket()
@@ -132,21 +76,6 @@ def test_reset(client: Client) -> None:
         with pytest.raises(ConnectionResetError):
             call()
     assert not client.network.sockets
-
-
-def test_closed_by_client(client: Client) -> None:
-    """The broker learns that a client closed its socket; the socket cannot be used any more."""
-    socket = client.socket()
-    client.run(5)
-    connection = socket.connection
-    socket.close()
-    assert connection is not None
-    assert not connection.closed
-    client.run(5)
-    assert connection.closed
-    with pytest.raises(OSError, match="closed") as caught:
-        socket.send(b"x")
-    assert errno.EBADF == caught.value.errno
 
 
 def test_blocked(client: Client) -> None:
@@ -162,17 +91,6 @@ def test_blocked(client: Client) -> None:
     client.network.unblock(PROCESS, 1)
     client.run(50)
     assert list(range(50)) == correlation_ids(received(blocked, 10_000_000))
-
-
-def test_blocked_connect(client: Client) -> None:
-    """A connect during a block succeeds when the block ends."""
-    client.network.block(PROCESS, 1)
-    socket = client.socket()
-    client.run(10_000)
-    assert 0 == socket.events()
-    client.network.unblock(PROCESS, 1)
-    client.run(10)
-    assert WRITE == socket.events()
 
 
 def test_select(client: Client) -> None:

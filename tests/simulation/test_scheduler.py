@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-from greenlet import greenlet
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any
 
+import pytest
+from greenlet import getcurrent, greenlet
+
+from support.aio.blocking import in_greenlet
 from support.simulation.scheduler import Process, Scheduler, SimulationError, Task
+from support.simulation.simulation import off_main_thread
 
 
 def order_of(seed: int) -> list[str]:
@@ -28,63 +35,6 @@ def test_the_seed_decides_the_order() -> None:
     orders = [order_of(seed) for seed in range(10)]
     assert orders == [order_of(seed) for seed in range(10)]
     assert len({tuple(order) for order in orders}) > 5
-
-
-def test_park_until_a_deadline() -> None:
-    """`park` returns False at its deadline, which is a matter of virtual time."""
-    scheduler, results = Scheduler(1), []
-
-    def wait() -> None:
-        results.append((scheduler.park(60_000.0), scheduler.now))
-
-    scheduler.spawn("t", Process("p"), wait)
-    scheduler.run(100_000)
-    assert [(False, pytest.approx(60_000, abs=0.01))] == results
-    assert 100_000 == scheduler.now
-
-
-def test_wake() -> None:
-    """`wake` ends a wait after a short delay, and `park` returns True. The deadline has no effect on later waits."""
-    scheduler, results = Scheduler(1), []
-
-    def wait() -> None:
-        results.append((scheduler.park(1_000.0), scheduler.now))
-        results.append((scheduler.park(5_000.0), scheduler.now))
-
-    task = scheduler.spawn("t", Process("p"), wait)
-    scheduler.call_at(500.0, lambda: scheduler.wake(task))
-    scheduler.run(10_000)
-    (woken, first), (again, second) = results
-    assert (True, False) == (woken, again)
-    assert 500 < first < 511
-    assert pytest.approx(5_000, abs=0.01) == second
-
-
-def test_wake_without_a_wait() -> None:
-    """`wake` does nothing to a task that does not wait."""
-    scheduler, results = Scheduler(1), []
-
-    def wait() -> None:
-        scheduler.wake(task)
-        results.append(scheduler.park(100.0))
-
-    task = scheduler.spawn("t", Process("p"), wait)
-    scheduler.run(1_000)
-    assert [False] == results
-
-
-def test_sleep() -> None:
-    """A sleep takes its time even if the task is woken before."""
-    scheduler, ended = Scheduler(1), []
-
-    def sleep() -> None:
-        scheduler.sleep(1_000)
-        ended.append(scheduler.now)
-
-    task = scheduler.spawn("t", Process("p"), sleep)
-    scheduler.call_at(300.0, lambda: scheduler.wake(task))
-    scheduler.run(10_000)
-    assert [pytest.approx(1_000, abs=0.01)] == ended
 
 
 def test_crash() -> None:
@@ -121,24 +71,6 @@ def test_suspend() -> None:
     scheduler.close()
 
 
-def test_close() -> None:
-    """`close` ends tasks that wait, and runs their finally blocks."""
-    scheduler, ended = Scheduler(1), []
-
-    def wait() -> None:
-        try:
-            scheduler.park()
-        finally:
-            ended.append("finally")
-
-    task = scheduler.spawn("t", Process("p"), wait)
-    scheduler.run(1_000)
-    scheduler.close()
-    assert ["finally"] == ended
-    assert task.finished
-    assert task.error is None
-
-
 def test_errors_of_tasks() -> None:
     """`run` raises the error of a task, unless `on_error` handles it."""
     scheduler = Scheduler(1)
@@ -150,16 +82,6 @@ def test_errors_of_tasks() -> None:
     task = scheduler.spawn("t", Process("p"), lambda: 1 / 0)
     scheduler.run(2_000)
     assert [(task, ZeroDivisionError)] == [(failed, type(error)) for failed, error in errors]
-
-
-def test_events_at_one_time_keep_their_order() -> None:
-    """Events of one moment happen in the order in which they were added; a time in the past counts as now."""
-    scheduler, seen = Scheduler(1), []
-    for name in "abc":
-        scheduler.call_at(5.0, lambda name=name: seen.append((name, scheduler.now)))
-    scheduler.call_at(6.0, lambda: scheduler.call_at(1.0, lambda: seen.append(("late", scheduler.now))))
-    scheduler.run(10.0)
-    assert [("a", 5.0), ("b", 5.0), ("c", 5.0), ("late", 6.0)] == seen
 
 
 def test_a_program_that_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,3 +106,24 @@ def test_a_closed_scheduler_keeps_no_greenlet() -> None:
     scheduler.close()
     kept = [value for owner in (scheduler, waiting, ended) for value in vars(owner).values()]
     assert not any(isinstance(value, greenlet) for value in kept)
+
+
+def test_a_run_ends_its_waiting_callbacks() -> None:
+    """A callback that waits at the end of a run is ended there: another thread that frees it would crash."""
+    ended_by: list[int] = []
+    waiting: list[Coroutine[Any, Any, None]] = []
+
+    def callback() -> None:
+        loop = getcurrent().parent
+        assert loop is not None
+        try:
+            loop.switch(asyncio.sleep(0))
+        finally:
+            ended_by.append(threading.get_ident())
+
+    def run() -> int:
+        waiting.append(in_greenlet(callback))
+        waiting[0].send(None)
+        return threading.get_ident()
+
+    assert [off_main_thread(run)] == ended_by

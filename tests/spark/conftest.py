@@ -27,7 +27,6 @@ LONGEST = (
     "test_spark_connect.py",
     "test_spark_executors.py",
     "test_pipeline_jdbc.py",
-    "test_spark_recovery.py",
     "test_spark_extremes.py",
     "test_spark_docs.py",
 )

@@ -28,16 +28,16 @@ NIGHTLY: dict[str, str] = {
     "integration/test_mixed_groups.py::test_group_of_the_consumer_protocol[kconsumer": "as with Java first",
     "integration/test_mixed_groups.py::test_upgrade_from_eager_to_cooperative": "both protocols of an assignor: "
     "unit/coordinator/test_classic_membership",
-    "integration/test_mixed_groups.py::test_upgrade_to_the_consumer_protocol_and_back": "the same upgrade on the "
-    "model: brokerless/test_fake_cluster_consumer_groups",
-    "integration/test_parallel.py": "lost or repeated records of handlers: simulation/test_parallel_runs",
+    "integration/test_mixed_groups.py::test_upgrade_to_the_consumer_protocol_and_back": "rolling changes of "
+    "protocols: simulation/test_scenarios, in which members have either",
     "integration/test_sasl.py::test_a_delegation_token": "the marked user name: unit/net/test_sasl_mechanisms",
     "integration/test_sasl.py::test_a_token_that_has_expired": "unit/net/test_sasl_tokens",
     "integration/test_tls.py::test_large_records": "brokerless/test_tls_sockets",
     "integration/test_tls.py::test_stores_of_java": "the command in the error: unit/net/test_tls_context",
     "integration/test_truncation.py::test_committed_before": "the leader epoch of a commit: "
     "unit/offsets/test_initial_positions",
-    "integration/test_truncation.py::test_the_old_leader_returns": "unit/offsets/test_truncation_random",
+    "integration/test_truncation.py::test_the_old_leader_returns": "unclean elections: "
+    "simulation/test_scenarios; a validation that succeeds: unit/offsets/test_validation",
     # Spark. `make test` has each way to read (batch, stream, each policy) once, next to Spark's own source.
     "spark/test_pipeline.py": "unit/spark/test_spark_pipeline_*",
     "spark/test_pipeline_jdbc.py": "unit/spark/test_spark_pipeline_sinks",
@@ -49,10 +49,7 @@ NIGHTLY: dict[str, str] = {
     "spark/test_spark_extremes.py": "gaps and empty partitions: integration/test_spark_tasks",
     "spark/test_spark_parity_failures.py": "the words of failures: unit/spark/test_spark_options and "
     "test_spark_batch_plan",
-    "spark/test_spark_recovery.py": "a restart from a checkpoint: test_spark_bad_values and "
-    "unit/spark/test_spark_stream_offsets",
     "spark/test_spark_sasl.py": "a password in a plan: unit/config/test_secrets; the login: integration/test_sasl",
-    "spark/test_spark_tls.py": "a secret in a plan: unit/config/test_secrets; the handshake: integration/test_tls",
     "spark/test_spark_formats.py::test_avro": "unit/spark/test_spark_schema_ids and test_spark_formats",
     "spark/test_spark_formats.py::test_binary_formats": "unit/spark/test_spark_formats_avro and _protobuf",
     # Without a broker.
@@ -66,6 +63,7 @@ NIGHTLY: dict[str, str] = {
 #: Modules of tests/integration about what a consumer returns, decided by code that all engines share. `make test` runs
 #: each of their tests with one engine, and half of the tests with each engine.
 ONE_ENGINE = {
+    "test_api_flow.py",
     "test_api_lookups.py",
     "test_api_old_broker.py",
     "test_api_positions.py",

@@ -24,7 +24,6 @@ ON_ASYNCIO = {
 
 #: Tests of these modules that do not.
 ONLY_SYNCHRONOUS: dict[str, str] = {
-    "test_api_membership.py::test_closed_member_is_replaced_at_once": THREADS,
     "test_api_membership.py::test_interrupt_during_close_leaves_nothing_behind": INTERRUPT,
     "test_api_static_members.py::test_a_duplicate_takes_the_place_of_a_member_that_is_alive": THREADS,
     "test_api_static_members.py::test_a_join_that_unsubscribe_abandoned_does_not_fence_the_successor": THREADS,

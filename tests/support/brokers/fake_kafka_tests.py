@@ -45,8 +45,6 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_registry_server.py": "runs a schema registry in Java",
     "test_sasl.py": SECURITY,
     "test_share_mixed.py": JAVA,
-    "test_spark_tasks.py::test_corrupt_batches": LOG_FILES,
-    "test_stalled_connections.py": PROXY,
     "test_telemetry.py": "needs a plugin of the broker in Java",
     "test_tls.py": SECURITY,
     "test_transactions.py::test_dump_shows_what_is_in_a_segment": LOG_FILES,

@@ -13,9 +13,6 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -100,14 +97,6 @@ class Kafka:
         """Move the log start offset of the given partitions (partition -> first offset to keep)."""
         wanted = [TopicPartition(name, partition, offset) for partition, offset in before.items()]
         for future in self.admin.delete_records(wanted).values():
-            future.result(ADMIN_TIMEOUT_S)
-
-    def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
-        """Change topic options."""
-        operation = AlterConfigOpType.SET
-        changes = [ConfigEntry(key, value, incremental_operation=operation) for key, value in config.items()]
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=changes)
-        for future in self.admin.incremental_alter_configs([resource]).values():
             future.result(ADMIN_TIMEOUT_S)
 
     def metadata(self, topic: str | None = None) -> Any:

@@ -15,9 +15,9 @@ from kconsumer import ConsumerRecord
 
 @dataclass(frozen=True)
 class Entry:
-    """A start or an end of a handler, what became of a record of a share group, or the end of a member."""
+    """A start or an end of a handler."""
 
-    kind: str  # "start", "end", "fail", "accepted", "lost", or "killed"
+    kind: str  # "start", "end" or "fail"
     member: str
     process: int
     partition: int
@@ -33,10 +33,6 @@ class Journal:
     longest_ms: float = 2.0
     member: str = "-"
     fails: float = 0.0  # how many of the attempts raise an error
-
-    def killed(self, member: str) -> None:
-        """Note that a member was killed. Its handlers have ended."""
-        self._append(f"killed {member} 0 0 0\n")
 
     def write(self, kind: str, record: ConsumerRecord) -> None:
         """Append an entry. Other processes append to the same file."""
@@ -87,10 +83,6 @@ class Journal:
         """Returns how often each record, as (partition, offset), was finished."""
         return Counter((entry.partition, entry.offset) for entry in self.entries() if entry.kind == "end")
 
-    def has_finished(self, count: int) -> bool:
-        """Returns True if at least `count` records were finished."""
-        return len(self.finished()) >= count
-
 
 def shard_of(entry: Entry, order: str) -> object:
     """Returns what must be processed in order with this record."""
@@ -105,9 +97,7 @@ def overlaps(entries: list[Entry], order: str) -> list[str]:
     found = []
     for entry in entries:
         shard = shard_of(entry, order)
-        if entry.kind == "killed":
-            running = {shard: other for shard, other in running.items() if other.member != entry.member}
-        elif entry.kind != "start":
+        if entry.kind != "start":
             running.pop(shard, None)
         elif shard in running:
             found.append(f"{entry} while {running[shard]}")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager, ExitStack
-from typing import Any
+from contextlib import AbstractContextManager
 
 from support.brokers.kafka_admin import Kafka
 from support.harnesses.threads import meanwhile
@@ -12,10 +11,6 @@ from support.members.members import (
     MemberProcess,
     Partition,
     assert_all_seen,
-    assert_in_order,
-    assert_one_owner_at_a_time,
-    ownership,
-    shared_out,
     wait_for,
 )
 
@@ -54,34 +49,3 @@ def all_offsets(members: list[MemberProcess], ends: dict[Partition, int]) -> boo
     except AssertionError:
         return False
     return True
-
-
-def one_three_two(kafka: Kafka, topic: str, chosen: dict[str, Any], *, keeps: bool) -> None:
-    """Run the group with one, three and two members while records are written. Check that each record is read once and
-    in order, that each partition has one owner at a time, and that all is committed; with `keeps`, that retained
-    partitions are not interrupted.
-    """
-    with ExitStack() as stack:
-        with load(kafka, topic):
-            first = stack.enter_context(MemberProcess("first", chosen))
-            wait_for(lambda: shared_out([first], everything(topic)), "the first member to own all", [first])
-            wait_for(first.consumed, "the first record", [first])
-            second = stack.enter_context(MemberProcess("second", chosen))
-            third = stack.enter_context(MemberProcess("third", chosen))
-            members = [first, second, third]
-            wait_for(lambda: shared_out(members, everything(topic)), "three members to share", members)
-            before = third.consumed()
-            wait_for(lambda: third.consumed() > before + 100, "the third member to read", members)
-            second.stop()
-            left = [first, third]
-            wait_for(lambda: shared_out(left, everything(topic)), "two members to share", members)
-        ends = drained(kafka, topic, members)
-        for member in left:
-            member.stop()
-        assert_all_seen(members, ends, once=True)
-        assert_in_order(members)
-        assert_one_owner_at_a_time(members)
-        if keeps:
-            kept = [spans for spans in ownership([first]).values() if len(spans) == 1]
-            assert len(kept) >= 2, "the first member keeps two of its six partitions throughout"
-        assert {p[1]: end for p, end in ends.items()} == kafka.committed(topic, topic)

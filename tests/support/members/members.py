@@ -240,18 +240,3 @@ def ownership(members: Iterable[MemberProcess]) -> dict[Partition, list[tuple[fl
         for partition, start in since.items():
             spans[partition].append((start, end, member.name))
     return dict(spans)
-
-
-def assert_in_order(members: Iterable[MemberProcess]) -> None:
-    """Check that a member sees the offsets of a partition in ascending order between two assignments."""
-    for member in members:
-        last: dict[Partition, int] = {}
-        for event in member.events:
-            if event["event"] == "assigned":
-                for topic, partition in event["partitions"]:
-                    last.pop((topic, partition), None)
-            elif event["event"] == "records":
-                partition = tuple(event["partition"])
-                offsets = [last.get(partition, -1), *event["offsets"]]
-                assert offsets == sorted(set(offsets)), f"{member.name}: {partition} went back"
-                last[partition] = offsets[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import pytest
 
@@ -13,34 +12,9 @@ from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import AssignorError, ConfigError, KafkaError, ProtocolError
 from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupResponse
 from kconsumer.types import GroupMetadata
-from support.harnesses.group_harness import FirstTakesAll, FirstTakesAllCooperative, GroupHarness, tps
+from support.harnesses.group_harness import FirstTakesAllCooperative, GroupHarness, tps
 
 ZERO, ONE = tps("t", 0, 1)
-
-
-class Raising(FirstTakesAll):
-    """An assignor that raises, or returns an invalid object, the first time that one of its methods is called."""
-
-    def __init__(self, method: str, outcome: object) -> None:
-        self.method, self.outcome = method, outcome
-
-    def _fail(self, method: str) -> Any:
-        if method != self.method:
-            return None
-        self.method = ""
-        if isinstance(self.outcome, Exception):
-            raise self.outcome
-        return self.outcome
-
-    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
-        found: bytes | None = self._fail("subscription_user_data")
-        return found
-
-    def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        return self._fail("assign") or super().assign(cluster, subscriptions)
-
-    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
-        self._fail("on_assignment")
 
 
 def joins_and_reads(group: GroupHarness) -> None:
@@ -64,36 +38,6 @@ def raised(group: GroupHarness) -> KafkaError:
     assert error is not None
     assert group.membership.take_error() is None
     return error
-
-
-@pytest.mark.parametrize(
-    ("method", "outcome"),
-    [
-        ("subscription_user_data", RuntimeError("no idea")),
-        ("subscription_user_data", "text"),
-        ("assign", RuntimeError("no idea")),
-        ("assign", {"me": Assignment((ZERO,), user_data="text")}),  # type: ignore[arg-type]
-        ("on_assignment", RuntimeError("no idea")),
-    ],
-)
-def test_plugin_that_fails_once(method: str, outcome: object) -> None:
-    """If any method of an assignor raises or returns an invalid object once, an AssignorError names the plugin and the
-    method, and the member joins again.
-    """
-    group = GroupHarness(assignor=Raising(method, outcome))
-    requests = group.poll()
-    if requests:
-        group.respond(requests[0], group.joined(leader=True))
-        requests = group.poll()
-    if requests:
-        group.respond(requests[0], group.synced(ZERO, ONE))
-        group.poll()
-    error = raised(group)
-    assert isinstance(error, AssignorError)
-    assert "first-takes-all" in str(error)
-    assert method.split("_")[0] in str(error)
-    assert isinstance(error.__cause__, Exception)
-    joins_and_reads(group)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\xff\xff", b"\x00\x03\x00\x00\x00\x09"])
@@ -196,18 +140,6 @@ def test_repeated_errors_of_a_join_back_off(response: Callable[[], JoinGroupResp
             group.respond(request, response())
         group.now += 1
     assert 10 <= joins <= 19
-
-
-def test_exception_between_two_steps_is_followed_by_another_join() -> None:
-    """After an exception (Ctrl-C, MemoryError) between two steps of a rebalance the member joins again, rather than
-    only sending heartbeats.
-    """
-    group = GroupHarness()
-    sync = group.join()
-    group.respond(sync, group.synced(ZERO, ONE))
-    group.membership._steps.clear()
-    assert MemberState.COMPLETING is group.member.state
-    joins_and_reads(group)
 
 
 def test_assignment_of_a_generation_that_was_reset_is_not_taken() -> None:

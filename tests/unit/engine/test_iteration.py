@@ -30,22 +30,6 @@ def at(iteration: Iteration, count: int) -> list[tuple[str, int]]:
     return [(record.topic, record.offset) for record in islice(iteration, count)]
 
 
-def test_nothing_before_and_after() -> None:
-    """Without a batch there is no next record and no unseen one."""
-    iteration = Iteration()
-    assert (False, {}, []) == (iteration.active, iteration.unseen(), list(iteration))
-    iteration.start(batch(a=(5, 3)))
-    iteration.stop()
-    assert (False, {}, []) == (iteration.active, iteration.unseen(), list(iteration))
-
-
-def test_unseen_before_the_first_record() -> None:
-    """A batch that was not iterated is unseen from the first offset of each partition."""
-    iteration = Iteration()
-    iteration.start(batch(a=(5, 3), b=(9, 2)))
-    assert (True, {A: 5, B: 9}) == (iteration.active, iteration.unseen())
-
-
 @pytest.mark.parametrize(
     ("taken", "unseen"),
     [(1, {A: 6, B: 9}), (2, {A: 7, B: 9}), (3, {B: 9}), (4, {B: 10}), (5, {})],
@@ -82,43 +66,3 @@ def test_gaps_between_offsets() -> None:
     iteration.start(ConsumerRecords.from_runs(fetches))
     at(iteration, 1)
     assert {A: 10} == iteration.unseen()
-
-
-def test_iterators_share_their_position() -> None:
-    """Every iterator continues at the record where the last one stopped."""
-    iteration = Iteration()
-    iteration.start(batch(a=(0, 4)))
-    assert [("a", 0), ("a", 1)] == at(iteration, 2)
-    assert [("a", 2), ("a", 3)] == at(iteration, 10)
-    assert not iteration.active
-
-
-def test_stop_ends_a_running_loop() -> None:
-    """A loop ends when its body stops the iteration of the batch."""
-    iteration = Iteration()
-    iteration.start(batch(a=(0, 4)))
-    seen = []
-    for record in iteration:
-        seen.append(record.offset)
-        if record.offset == 1:
-            iteration.stop()
-    assert [0, 1] == seen
-
-
-def test_loop_continues_with_a_new_batch() -> None:
-    """After a poll in the body the loop continues with the new batch."""
-    iteration = Iteration()
-    iteration.start(batch(a=(0, 2)))
-    seen = []
-    for record in iteration:
-        seen.append((record.topic, record.offset))
-        if record.topic == "a":
-            iteration.start(batch(b=(5, 2)))
-    assert [("a", 0), ("b", 5), ("b", 6)] == seen
-
-
-def test_empty_batch() -> None:
-    """A loop over a batch without records has no iteration."""
-    iteration = Iteration()
-    iteration.start(ConsumerRecords.EMPTY)
-    assert (False, {}, []) == (iteration.active, iteration.unseen(), list(iteration))

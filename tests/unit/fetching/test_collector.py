@@ -7,14 +7,11 @@ from typing import Any
 import pytest
 
 from kconsumer.errors import (
-    BrokerError,
     CorruptRecordError,
     OffsetOutOfRangeError,
-    RecordDeserializationError,
     RecordTooLargeError,
     TopicAuthorizationError,
 )
-from kconsumer.state.partition import FetchState
 from kconsumer.testing.batches import build_batch, control_batch, empty_batch
 from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
 from support.harnesses.fetching import FetchHarness, offsets
@@ -205,48 +202,7 @@ def test_paused_partition_is_not_fetched_again_for_its_buffered_data() -> None:
     assert [{0: 10}] == [offsets(request) for request in harness.poll()]
 
 
-def test_seek_while_paused() -> None:
-    """A seek drops parked data."""
-    harness = logged()
-    tp = harness.tps[0]
-    harness.fetch()
-    harness.assignment.pause(tp)
-    harness.collect()
-    harness.seek(tp, 6)
-    harness.assignment.resume(tp)
-    assert {} == harness.collect()
-    harness.fetch()
-    assert {tp: [6, 7, 8, 9]} == harness.collect()
-
-
 # --- errors --------------------------------------------------------------------------------------------------------
-
-
-def test_corrupt_batch_behind_good_records() -> None:
-    """Good records are returned first; then every call raises, and the position stays, until a seek."""
-    harness = FetchHarness()
-    tp = harness.tps[0]
-    log = harness.logs[tp]
-    log.append(5)
-    log.add(build_batch([b"5"], base_offset=5, crc=1), 6)
-    log.append(4)
-    harness.fetch()
-    assert {tp: [0, 1, 2, 3, 4]} == harness.collect()
-    for _ in range(3):
-        with pytest.raises(CorruptRecordError) as caught:
-            harness.collect()
-        assert ("t", 0, 5, 5) == (
-            caught.value.topic,
-            caught.value.partition,
-            caught.value.offset,
-            position(harness, tp),
-        )
-        assert str(caught.value) == harness.buffer.failure(tp)
-        harness.fetch()
-    harness.seek(tp, 6)
-    harness.fetch()
-    assert {tp: [6, 7, 8, 9]} == harness.collect()
-    assert "" == harness.buffer.failure(tp)
 
 
 def test_seek_to_where_a_corrupt_batch_ends() -> None:
@@ -278,14 +234,6 @@ def test_corrupt_partition_behind_another() -> None:
     assert {one: [0, 1, 2]} == harness.collect()
     with pytest.raises(CorruptRecordError):
         harness.collect()
-
-
-def test_checksums_are_not_checked_without_check_crcs() -> None:
-    """With check_crcs=False records with a wrong checksum are returned."""
-    harness = FetchHarness(check_crcs=False)
-    harness.logs[harness.tps[0]].add(build_batch([b"0"], crc=1), 1)
-    harness.fetch()
-    assert {harness.tps[0]: [0]} == harness.collect()
 
 
 def test_batch_that_does_not_fit() -> None:
@@ -331,43 +279,6 @@ def test_topic_authorization() -> None:
     assert {two: list(range(10))} == harness.collect()
 
 
-@pytest.mark.parametrize("code", [2, 76, 4242])
-def test_other_errors_are_raised(code: int) -> None:
-    """Other error codes are raised with partition and offset by every poll and keep the position, until another
-    response replaces them.
-    """
-    harness = logged()
-    harness.respond(*harness.poll(), p0={"error_code": code, "records": None})
-    for _ in range(2):
-        with pytest.raises(BrokerError, match="t-0 at offset 0") as caught:
-            harness.collect()
-        assert (code, harness.tps[0], 0) == (caught.value.code, caught.value.topic_partition, caught.value.offset)
-    assert str(caught.value) == harness.buffer.failure(harness.tps[0])
-    fetch_again(harness)
-    assert {harness.tps[0]: list(range(10))} == harness.collect()
-    assert "" == harness.buffer.failure(harness.tps[0])
-
-
-@pytest.mark.parametrize("act", ["seek", "pause", "unsubscribe"])
-def test_raised_until_the_user_acts(act: str) -> None:
-    """An error is no longer raised once the user seeks or pauses its partition, or it is unassigned."""
-    harness = logged()
-    tp = harness.tps[0]
-    harness.respond(*harness.poll(), p0={"error_code": 2, "records": None})
-    with pytest.raises(BrokerError):
-        harness.collect()
-    match act:
-        case "seek":
-            harness.seek(tp, 1)
-        case "pause":
-            harness.assignment.pause(tp)
-        case "unsubscribe":
-            harness.subscription.unsubscribe()
-            harness.buffer.clear()
-    assert {} == harness.collect()
-    assert not harness.buffer.has_data()
-
-
 def test_error_gone_with_nothing_to_read() -> None:
     """A response without records also ends an error."""
     harness = FetchHarness()
@@ -377,34 +288,6 @@ def test_error_gone_with_nothing_to_read() -> None:
     fetch_again(harness)
     assert {} == harness.collect()
     assert not harness.buffer.has_data()
-
-
-def test_out_of_range_resets_by_policy() -> None:
-    """With a reset policy OFFSET_OUT_OF_RANGE leads to a reset and nothing is raised."""
-    harness = logged(auto_offset_reset="latest")
-    harness.respond(*harness.poll(), p0={"error_code": 1, "records": None})
-    assert {} == harness.collect()
-    state = harness.assignment.get(harness.tps[0])
-    assert (FetchState.AWAIT_RESET, OffsetReset.LATEST) == (state.fetch_state, state.reset_strategy)
-    assert [] == harness.poll()
-
-
-def test_out_of_range_without_policy() -> None:
-    """Without a policy OffsetOutOfRangeError is raised with the offset and the position stays, until a seek."""
-    harness = logged(auto_offset_reset="none")
-    tp = harness.tps[0]
-    harness.seek(tp, 99)
-    harness.respond(*harness.poll(), p0={"error_code": 1, "records": None})
-    for _ in range(2):
-        with pytest.raises(OffsetOutOfRangeError) as caught:
-            harness.collect()
-        assert {tp: 99} == caught.value.offsets
-    fetch_again(harness, p0={"error_code": 1, "records": None})
-    with pytest.raises(OffsetOutOfRangeError):
-        harness.collect()
-    harness.seek(tp, 4)
-    harness.fetch()
-    assert {tp: [4, 5, 6, 7, 8, 9]} == harness.collect()
 
 
 def test_out_of_range_of_an_old_position() -> None:
@@ -433,61 +316,6 @@ def test_out_of_range_of_a_fetch_ahead_waits_its_turn() -> None:
 
 
 # --- deserializers -------------------------------------------------------------------------------------------------
-
-
-def test_deserializers() -> None:
-    """Values are the results of the deserializer."""
-    harness = logged(value_deserializer=int)
-    harness.fetch()
-    assert list(range(10)) == [record.value for record in harness.collector.collect(10)]
-
-
-def test_deserializer_failure() -> None:
-    """Records before a bad one are returned; then each call tries the bad one again and raises, until a
-    seek skips it.
-    """
-    failing = {b"4"}
-
-    def read(data: bytes) -> int:
-        if data in failing:
-            raise ValueError("no")
-        return int(data)
-
-    harness = logged(value_deserializer=read)
-    tp = harness.tps[0]
-    harness.fetch()
-    assert [0, 1, 2, 3] == [record.value for record in harness.collector.collect(10)]
-    assert 4 == position(harness, tp)
-    for _ in range(2):
-        with pytest.raises(RecordDeserializationError) as caught:
-            harness.collector.collect(10)
-        assert (tp, 4, b"4", 4) == (
-            caught.value.topic_partition,
-            caught.value.offset,
-            caught.value.value,
-            position(harness, tp),
-        )
-    harness.seek(tp, 5)
-    harness.fetch()
-    harness.fetch()
-    assert [5, 6, 7, 8, 9] == [record.value for record in harness.collector.collect(10)]
-
-
-def test_deserializer_that_recovers() -> None:
-    """When the failing deserializer works again, reading continues at the record without another fetch."""
-    working = []
-
-    def read(data: bytes) -> int:
-        if data == b"0" and not working:
-            raise ValueError("no")
-        return int(data)
-
-    harness = logged(value_deserializer=read)
-    harness.fetch()
-    with pytest.raises(RecordDeserializationError):
-        harness.collector.collect(10)
-    working.append(True)
-    assert list(range(10)) == [record.value for record in harness.collector.collect(10)]
 
 
 def test_deserializer_failure_keeps_the_fetch_ahead() -> None:

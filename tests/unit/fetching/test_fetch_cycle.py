@@ -16,8 +16,7 @@ from kconsumer.errors import BrokerConnectionError
 from kconsumer.fetching.manager import FetchManager
 from kconsumer.fetching.session import MAX_EPOCH
 from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import AbortedTransaction, FetchableTopicResponse, FetchPartitionData, FetchResponse
-from kconsumer.testing.batches import build_batch
+from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
 from support.harnesses.fetch_twins import CycleConnection, FetchTwins, make_frame
 
 
@@ -80,15 +79,6 @@ def test_rack(version: int, rack: str) -> None:
     assert ["cycle"] * 3 == twins.outcomes
 
 
-@pytest.mark.parametrize("version", [11, 12])
-def test_versions_with_names(version: int) -> None:
-    """The manager handles versions without topic ids."""
-    twins = ready_twins(version=version)
-    produce(twins)
-    twins.respond()
-    assert ["manager"] == twins.outcomes
-
-
 @pytest.mark.parametrize("partitions", [127, 128, 256, 257])
 def test_many_partitions(partitions: int) -> None:
     """A response of up to 256 partitions is ordinary. Sizes of arrays may take two bytes."""
@@ -144,48 +134,6 @@ def test_user_no_longer_polls() -> None:
     assert ["cycle", "cycle, ended"] == twins.outcomes
 
 
-def test_several_brokers() -> None:
-    """The cycle handles the responses of each broker, and a full broker does not stop the others."""
-    twins = ready_twins(partitions=4, brokers=2)
-    for _ in range(2):
-        produce(twins, 0)
-        twins.respond("0")
-    produce(twins, 1)
-    twins.respond("1")
-    assert (["cycle", "cycle, ended", "cycle"], ["1"]) == (twins.outcomes, list(twins.cycle.in_flight))
-    twins.collect(1000)
-    twins.poll()
-    assert ["0", "1"] == sorted(twins.cycle.in_flight)
-
-
-def test_another_broker_becomes_active() -> None:
-    """The limit of a request becomes smaller when more brokers share the memory."""
-    twins = FetchTwins(1, 3, 3, buffer_memory=3_000_000)
-    twins.assign(twins.tps[:2])
-    for node in twins.poll():
-        twins.respond(node)
-    twins.assign(twins.tps)
-    assert ["2"] == twins.poll()
-    before = twins.cycle.manager.in_flight[0].max_bytes
-    twins.respond("0")
-    assert (750_000, 500_000) == (before, twins.cycle.manager.in_flight[0].max_bytes)
-
-
-@pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
-def test_isolation_level(isolation_level: str) -> None:
-    """The next request has the isolation level, and the manager handles aborted transactions."""
-    twins = ready_twins(isolation_level=isolation_level)
-    produce(twins)
-    twins.respond()
-    produce(twins)
-    response = twins.response("0")
-    for row in response.responses[0].partitions:
-        row.aborted_transactions = [AbortedTransaction(producer_id=7, first_offset=row.partition_index)]
-    twins.respond("0", response)
-    assert ["cycle", "manager"] == twins.outcomes
-    assert 12 == len(twins.collect(100)[0])
-
-
 def test_every_amount_of_memory() -> None:
     """Whether the response has room is decided as the manager does, for each size of the memory."""
     outcomes = set()
@@ -221,22 +169,6 @@ def test_memory_at_the_limit(left: int) -> None:
     twins.respond()
     assert ["cycle" if left >= 0 else "cycle, ended"] == twins.outcomes
     assert (left >= 0) == bool(twins.cycle.in_flight)
-
-
-@pytest.mark.parametrize("offset", [0, 3])
-def test_records_before_the_requested_offset(offset: int) -> None:
-    """If a response contains only records before the requested offset, the next offset is known after reading."""
-    twins = ready_twins()
-    produce(twins)
-    twins.respond()
-    twins.collect(100)
-    produce(twins)
-    response = twins.response("0")
-    response.responses[0].partitions[0].records = build_batch([b"x"] * 3, base_offset=offset - 3 if offset else 0)
-    twins.respond("0", response)
-    assert "cycle, ended" == twins.outcomes[-1]
-    twins.collect(100)
-    twins.poll()
 
 
 @pytest.mark.parametrize("limit", [1, 100, 279, 1 << 20])
@@ -324,18 +256,6 @@ def test_memory_of_a_response_that_is_not_ordinary() -> None:
     assert (["manager"], (0, 0)) == (twins.outcomes, twins.cycle.blocks())
 
 
-def test_requested_partition_appears_once() -> None:
-    """A partition that changed before and after a poll is requested once."""
-    twins = ready_twins()
-    produce(twins, 0)
-    twins.respond()
-    twins.collect(100)
-    twins.poll()
-    produce(twins, 0)
-    twins.respond()
-    assert ["cycle", "cycle"] == twins.outcomes
-
-
 def test_dropped_chain_is_fetched_again() -> None:
     """A partition whose data the collector has dropped is requested again, although another partition is ordinary."""
     twins = ready_twins()
@@ -355,30 +275,6 @@ def test_dropped_chain_is_fetched_again() -> None:
     other = FetchableTopicResponse(topic_id=twins.topic_ids["t0"], partitions=[row])
     twins.respond("0", FetchResponse(session_id=100, responses=[other]))
     assert "cycle, ended" == twins.outcomes[-1]
-
-
-def test_topic_id_changes() -> None:
-    """A topic that was deleted and created again is requested with its new id."""
-    twins = ready_twins()
-    twins.topic_ids["t0"] = b"\7" * 16
-    twins.update_metadata()
-    twins.poll()
-    twins.respond("0", FetchResponse(session_id=100))
-    assert ["cycle, ended"] == twins.outcomes
-
-
-def test_end_of_a_backoff() -> None:
-    """A partition whose backoff has ended is in the next request."""
-    twins = ready_twins()
-    produce(twins, 0)
-    response = twins.response("0")
-    response.responses[0].partitions.append(FetchPartitionData(partition_index=1, error_code=3))
-    twins.respond("0", response)
-    twins.wait(10)
-    twins.respond()
-    twins.wait(1000)
-    twins.respond()
-    assert ["manager", "cycle", "cycle, ended"] == twins.outcomes
 
 
 @pytest.mark.parametrize(

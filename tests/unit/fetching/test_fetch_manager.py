@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from kconsumer.errors import BrokerConnectionError, OffsetOutOfRangeError, UnsupportedVersionError
-from kconsumer.fetching.error_actions import ACCEPT, ERROR_ACTIONS, RAISE, REFRESH, RESET, RETRY
 from kconsumer.schema.dsl import ZERO_UUID
-from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker
 from kconsumer.state.partition import FetchState
 from kconsumer.testing.batches import build_batch
-from kconsumer.types import Node, OffsetReset, TopicPartition
+from kconsumer.types import OffsetReset, TopicPartition
 from support.harnesses.fetching import TOPIC_ID, FetchHarness, Log, offsets
 
 # --- requests ------------------------------------------------------------------------------------------
@@ -438,106 +436,7 @@ def test_same_fetch_to_two_leaders_counts_once() -> None:
     assert {} == harness.collect()
 
 
-@pytest.mark.parametrize("code", [6, 74])
-def test_leader_named_in_the_response(code: int) -> None:
-    """A newer leader with its address in the response is used at once (KIP-951)."""
-    harness = FetchHarness()
-    hint = {
-        "error_code": code,
-        "current_leader": LeaderIdAndEpoch(leader_id=7, leader_epoch=3),
-        "records": None,
-    }
-    endpoint = NodeEndpoint(node_id=7, host="b7", port=9099)
-    harness.respond(*harness.poll(), p0=hint, node_endpoints=[endpoint])
-    assert Node(7, "b7", 9099) == harness.cluster.leader(harness.tps[0]).leader
-    assert [("7", {0: 0})] == [(r.node, offsets(r)) for r in harness.poll()]
-
-
-def test_old_leader_in_the_response_is_ignored() -> None:
-    """A leader whose epoch is not newer than the known one changes nothing."""
-    harness = FetchHarness()
-    hint = {"error_code": 6, "current_leader": LeaderIdAndEpoch(leader_id=7, leader_epoch=0), "records": None}
-    harness.respond(*harness.poll(), p0=hint, node_endpoints=[NodeEndpoint(node_id=7, host="b7", port=9099)])
-    leader = harness.cluster.leader(harness.tps[0]).leader
-    assert leader is not None
-    assert 0 == leader.id
-
-
-def test_preferred_replica() -> None:
-    """The leader's preferred replica is fetched from until its lease ends (KIP-392)."""
-    harness = FetchHarness(brokers=2)
-    harness.respond(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
-    requests = harness.poll()
-    assert ["1"] == [r.node for r in requests]
-    harness.respond(*requests)
-    harness.now += harness.config.metadata_max_age_ms + 1
-    assert ["0"] == [r.node for r in harness.poll()]
-
-
-def test_preferred_replica_out_of_range_asks_the_leader() -> None:
-    """After OFFSET_OUT_OF_RANGE from a follower, which may lag, the leader is asked and the position stays."""
-    harness = FetchHarness(brokers=2)
-    harness.seek(harness.tps[0], 5)
-    harness.respond(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
-    harness.respond(*harness.poll(), p0={"error_code": 1, "records": None})
-    assert [("0", {0: 5})] == [(r.node, offsets(r)) for r in harness.poll()]
-    assert {} == harness.collect()
-
-
-def test_preferred_replica_that_is_not_known() -> None:
-    """A preferred replica that is not in metadata is not used: metadata is requested and, later, the
-    leader is asked.
-    """
-    harness = FetchHarness(brokers=2)
-    harness.respond(*harness.poll(), p0={"preferred_read_replica": 5, "records": None})
-    assert ([], 1) == (harness.poll(), harness.metadata_requests.count)
-    harness.now += harness.config.retry_backoff_ms
-    assert ["0"] == [r.node for r in harness.poll()]
-
-
-def test_preferred_replica_gone_offline() -> None:
-    """A preferred replica that left the cluster is cleared, and the leader is asked at once."""
-    harness = FetchHarness(brokers=2)
-    harness.respond(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
-    harness.brokers = 1
-    harness.update_metadata()
-    assert ["0"] == [r.node for r in harness.poll()]
-    assert 1 == harness.metadata_requests.count
-
-
 # --- errors --------------------------------------------------------------------------------------------
-
-
-def test_the_table_of_reactions() -> None:
-    """The reactions to partition errors are those of the Java client."""
-    assert {
-        ACCEPT: {0},
-        RETRY: {-1, 75},
-        RESET: {1},
-        RAISE: {2, 29},
-        REFRESH: {3, 6, 9, 56, 74, 78, 100, 103},
-    } == {reaction: {c for c, r in ERROR_ACTIONS.items() if r is reaction} for reaction in ERROR_ACTIONS.values()}
-
-
-@pytest.mark.parametrize("code", sorted(c for c, r in ERROR_ACTIONS.items() if r in (REFRESH, RETRY)))
-def test_passing_errors_are_retried_after_a_backoff(code: int) -> None:
-    """Retriable errors are not raised: the partition is fetched from the same offset after retry_backoff_ms, other
-    partitions at once, and metadata is requested if it may be stale.
-    """
-    harness = FetchHarness(2)
-    harness.logs[harness.tps[0]].append(3)
-    harness.respond(*harness.poll(), p0={"error_code": code, "records": None})
-    assert (1 if ERROR_ACTIONS[code] is REFRESH else 0) == harness.metadata_requests.count
-    assert {} == harness.collect()
-    result = harness.manager.poll(harness.now)
-    (request,) = result.requests
-    assert ({1: 0}, harness.config.retry_backoff_ms) == (offsets(request), result.wait_ms)
-    harness.respond(request)
-    harness.now += harness.config.retry_backoff_ms
-    (request,) = harness.poll()
-    assert {0: 0, 1: 0} == offsets(request)
-    harness.respond(request)
-    assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
 
 
 def test_new_leader_ends_the_backoff() -> None:
@@ -565,15 +464,6 @@ def test_lost_connection_is_retried_after_a_backoff() -> None:
     assert {} == harness.collect()
 
 
-def test_failed_request_forgets_the_preferred_replica() -> None:
-    """When a follower cannot be reached the leader is asked."""
-    harness = FetchHarness(brokers=2)
-    harness.respond(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
-    (request,) = harness.poll()
-    harness.reply(request, error=BrokerConnectionError("gone"))
-    assert ["0"] == [r.node for r in harness.poll()]
-
-
 def test_lasting_failure_is_raised_by_collect() -> None:
     """A failure that is not retriable is raised once by the next collect."""
     harness = FetchHarness()
@@ -582,44 +472,6 @@ def test_lasting_failure_is_raised_by_collect() -> None:
     with pytest.raises(UnsupportedVersionError):
         harness.collect()
     assert {} == harness.collect()
-
-
-def test_error_of_the_whole_response() -> None:
-    """A full request that failed is sent again after a backoff, with new metadata."""
-    harness = FetchHarness()
-    harness.logs[harness.tps[0]].append(3)
-    harness.respond(*harness.poll(), error_code=-1)
-    assert 1 == harness.metadata_requests.count
-    assert ({}, []) == (harness.collect(), harness.poll())
-    harness.now += harness.config.retry_backoff_ms
-    assert 1 == harness.fetch()
-    assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
-
-
-def test_response_to_another_request() -> None:
-    """A full response whose partitions are not exactly those of the request is dropped; all are requested
-    again later.
-    """
-    harness = FetchHarness(2)
-    harness.logs[harness.tps[0]].append(3)
-    (request,) = harness.poll()
-    request.message.topics[0].partitions[1].partition = 0  # the response then names partition 0 only
-    harness.respond(request)
-    request.message.topics[0].partitions[1].partition = 1
-    assert ({}, []) == (harness.collect(), harness.poll())
-    harness.now += harness.config.retry_backoff_ms
-    harness.fetch()
-    assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
-
-
-def test_empty_response_is_harmless() -> None:
-    """A throttled broker may respond without any partition; they are requested again."""
-    harness = FetchHarness()
-    (request,) = harness.poll()
-    topics, request.message.topics = request.message.topics, []
-    harness.respond(request, throttle_time_ms=10)
-    request.message.topics = topics
-    assert [{0: 0}] == [offsets(r) for r in harness.poll()]
 
 
 # --- what the broker reports besides records -------------------------------------------------------------

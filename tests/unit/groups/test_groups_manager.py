@@ -20,7 +20,6 @@ from kconsumer.errors import (
 )
 from kconsumer.groups.administration import (
     DELETION,
-    POSITIONS,
     group_listing,
     offset_commit,
     share_offset_change,
@@ -28,11 +27,8 @@ from kconsumer.groups.administration import (
 )
 from kconsumer.groups.types import GroupListing
 from kconsumer.schema.admin import (
-    ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribeGroup,
-    ConsumerGroupDescribeMember,
     ConsumerGroupDescribeResponse,
-    ConsumerGroupDescribeTopicPartitions,
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsResponse,
@@ -46,10 +42,6 @@ from kconsumer.schema.offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
 )
 from kconsumer.schema.share_group import (
     AlterShareGroupOffsetsResponse,
@@ -57,10 +49,6 @@ from kconsumer.schema.share_group import (
     AlterShareGroupOffsetsResponseTopic,
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
-    DescribeShareGroupOffsetsResponse,
-    DescribeShareGroupOffsetsResponseGroup,
-    DescribeShareGroupOffsetsResponsePartition,
-    DescribeShareGroupOffsetsResponseTopic,
     ShareGroupDescribeGroup,
     ShareGroupDescribeResponse,
 )
@@ -206,30 +194,6 @@ def test_members_of_other_protocol_types_are_not_decoded() -> None:
     assert () == promise.result().members[0].assignment
 
 
-def test_a_consumer_group_has_epochs_and_targets() -> None:
-    """The description of a KIP-848 group has epochs and target assignments."""
-    case = Case()
-    promise = case.groups.describe("g", DEADLINE)
-    given = ConsumerGroupDescribeAssignment(
-        topic_partitions=[ConsumerGroupDescribeTopicPartitions(topic_name="t", partitions=[0])]
-    )
-    member = ConsumerGroupDescribeMember(
-        member_id="m", member_epoch=3, subscribed_topic_names=["t"], assignment=given, target_assignment=given
-    )
-    group = ConsumerGroupDescribeGroup(
-        group_id="g", group_state="Stable", group_epoch=4, assignment_epoch=3, assignor_name="uniform", members=[member]
-    )
-    respond(case.one("ConsumerGroupDescribe"), ConsumerGroupDescribeResponse(groups=[group]), case.now)
-    found = promise.result()
-    assert ("consumer", "uniform", 4, 3) == (found.type, found.protocol, found.group_epoch, found.assignment_epoch)
-    assert (3, tuple(tps("t-0")), tuple(tps("t-0")), ("t",)) == (
-        found.members[0].member_epoch,
-        found.members[0].assignment,
-        found.members[0].target_assignment,
-        found.members[0].subscribed_topics,
-    )
-
-
 def test_a_group_that_does_not_exist() -> None:
     """If all three requests report that the group does not exist (an old broker by the state Dead, or by lacking the
     request), GROUP_ID_NOT_FOUND is raised.
@@ -257,45 +221,6 @@ def test_refusals_end_the_request() -> None:
     respond(case.one("FindCoordinator"), FindCoordinatorResponse(coordinators=[row]), case.now)
     case.sent()
     assert isinstance(other.error, GroupAuthorizationError)
-
-
-# --- positions ---
-
-
-def test_all_committed_offsets() -> None:
-    """A null list requests all topics in a version with names; partitions without a commit are omitted."""
-    case = Case()
-    promise = case.groups.request(POSITIONS["classic"], DEADLINE, "g")
-    request = case.one("OffsetFetch")
-    assert (2, 9, None, None) == (
-        request.min_version,
-        request.max_version,
-        request.message.topics,
-        request.message.groups[0].topics,
-    )
-    rows = [
-        OffsetFetchResponsePartitions(partition_index=0, committed_offset=7, committed_leader_epoch=2, metadata="x"),
-        OffsetFetchResponsePartitions(partition_index=1, committed_offset=-1, metadata=None),
-    ]
-    group = OffsetFetchResponseGroup(group_id="g", topics=[OffsetFetchResponseTopics(name="t", partitions=rows)])
-    respond(request, OffsetFetchResponse(groups=[group]), case.now, 9)
-    (position,) = promise.result().values()
-    assert (7, 2, "x", None) == position
-
-
-def test_a_share_group_counts_its_lag_itself() -> None:
-    """The broker's lag is returned; it is None if the broker has none or nothing was delivered yet."""
-    case = Case()
-    promise = case.groups.request(POSITIONS["share"], DEADLINE, "g")
-    rows = [
-        DescribeShareGroupOffsetsResponsePartition(partition_index=0, start_offset=5, leader_epoch=1, lag=9),
-        DescribeShareGroupOffsetsResponsePartition(partition_index=1, start_offset=6, leader_epoch=1, lag=-1),
-        DescribeShareGroupOffsetsResponsePartition(partition_index=2, start_offset=-1, leader_epoch=0),
-    ]
-    topic = DescribeShareGroupOffsetsResponseTopic(topic_name="t", partitions=rows)
-    group = DescribeShareGroupOffsetsResponseGroup(group_id="g", topics=[topic])
-    respond(case.one("DescribeShareGroupOffsets"), DescribeShareGroupOffsetsResponse(groups=[group]), case.now)
-    assert {"t-0": (5, 9), "t-1": (6, None)} == {str(tp): (at.committed, at.lag) for tp, at in promise.result().items()}
 
 
 # --- changes ---

@@ -16,24 +16,11 @@ from kconsumer.metrics.registry import Metrics, Stat
 from kconsumer.types import MetricName, MetricValues
 
 ROWS = tuple((stat.name.lower(), stat, "a test") for stat in Stat)
-WINDOW = 30_000.0
 
 
 def read(metrics: Metrics, name: str, now: float) -> float:
     values = {metric.name: value for metric, value in metrics.snapshot(now).items()}
     return values[name]
-
-
-def test_all_stats_of_one_window() -> None:
-    """A sensor computes every statistic of its recorded values."""
-    metrics = Metrics()
-    sensor = metrics.sensor("g", ROWS)
-    for value in (3.0, 1.0, 5.0):
-        sensor.record(value, 1_000.0)
-    got = {metric.name: value for metric, value in metrics.snapshot(1_000.0).items()}
-    assert (5.0, 3.0, 5.0, 1.0, 9.0, 3.0) == tuple(
-        got[name] for name in ("value", "avg", "max", "min", "total", "count")
-    )
 
 
 def test_rate_includes_windows_before_the_first_one() -> None:
@@ -54,16 +41,6 @@ def test_rate_over_all_windows() -> None:
     assert pytest.approx(600 / 60) == read(metrics, "rate", 60_000.0)
 
 
-def test_old_windows_count_only_in_totals() -> None:
-    """Values older than all windows are not in the mean and the extremes, but in totals."""
-    metrics = Metrics()
-    sensor = metrics.sensor("g", ROWS)
-    sensor.record(100.0, 0.0)
-    sensor.record(7.0, 2 * WINDOW)
-    got = {metric.name: value for metric, value in metrics.snapshot(2 * WINDOW + 1).items()}
-    assert (7.0, 7.0, 7.0, 107.0, 2.0) == tuple(got[name] for name in ("avg", "max", "min", "total", "count"))
-
-
 def test_nothing_recorded() -> None:
     """Without a value, mean, extremes and value are NaN; rates and totals are 0."""
     metrics = Metrics()
@@ -81,16 +58,6 @@ def test_recordings_per_hour_and_share_of_the_time() -> None:
         sensor.record(3e9, now)
     assert pytest.approx(120) == read(metrics, "count_per_hour", 60_000.0)
     assert pytest.approx(0.1) == read(metrics, "ratio", 60_000.0)
-
-
-def test_many_values_recorded_together() -> None:
-    """A sum that is recorded with a number of values counts as this many values in the mean, the rate and the count."""
-    metrics = Metrics()
-    sensor = metrics.sensor("g", ROWS)
-    sensor.record(10.0, 0.0)
-    sensor.record(50.0, 0.0, 5)
-    got = {metric.name: value for metric, value in metrics.snapshot(0.0).items()}
-    assert (10.0, 6.0, 60.0) == (got["avg"], got["count"], got["total"])
 
 
 def test_a_window_has_a_minimum_length() -> None:

@@ -7,20 +7,18 @@ import errno
 import pytest
 
 from kconsumer._core.net import MAX_IN_FLIGHT
-from kconsumer._internal.requests import UnsentRequest
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
     ProtocolError,
     StateError,
-    UnsupportedVersionError,
 )
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.net.background import BackgroundTask
 from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA
 from kconsumer.types import Node
-from support.fakes.fake_network import NetworkHarness, send
-from support.fakes.scripted_broker import SILENCE, Script, api_versions, response_bytes
+from support.fakes.fake_network import NetworkHarness
+from support.fakes.scripted_broker import SILENCE, Script, response_bytes
 
 
 @pytest.fixture
@@ -409,17 +407,6 @@ def test_disconnect_is_not_a_failure_of_the_broker(harness: NetworkHarness) -> N
     harness.client.disconnect("-1", harness.clock.now())
 
 
-def test_something_that_is_not_kafka_is_named(harness: NetworkHarness) -> None:
-    """An HTTP response ends the connection with an error that names HTTP."""
-    harness.broker.on(API_VERSIONS, b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    harness.ready()
-    harness.poll()
-    harness.poll()
-    error = harness.failed()
-    assert isinstance(error, ProtocolError)
-    assert "bootstrap broker boot:9092 is not a Kafka broker: it speaks HTTP" in str(error)
-
-
 def test_an_invalid_response_fails_its_own_request(harness: NetworkHarness) -> None:
     """A response that does not parse fails its request with ProtocolError and the others with a lost connection."""
     harness.broker.next(METADATA, b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\xff")
@@ -514,16 +501,6 @@ def test_a_throttled_node_is_not_ready(harness: NetworkHarness) -> None:
     assert harness.client.is_healthy("-1", harness.clock.now())
 
 
-def test_old_versions_do_not_throttle(harness: NetworkHarness) -> None:
-    """Below the throttle version a node stays ready, because the broker itself delayed the response."""
-    harness.broker.on(API_VERSIONS, api_versions(Metadata=(0, 5)))
-    harness.broker.on(METADATA, METADATA.response(throttle_time_ms=300))
-    harness.connect()
-    harness.send()
-    assert [5] == [response.version for response in harness.poll()]
-    assert harness.ready()
-
-
 def test_a_connection_takes_a_hundred_requests(harness: NetworkHarness) -> None:
     """With MAX_IN_FLIGHT requests in flight a node is not ready until a response arrives."""
     harness.connect()
@@ -537,21 +514,6 @@ def test_a_connection_takes_a_hundred_requests(harness: NetworkHarness) -> None:
 
 
 # --- versions ---
-
-
-def test_no_common_version_is_refused_at_send(harness: NetworkHarness) -> None:
-    """The error has the API and both version ranges, and the connection stays usable."""
-    harness.broker.on(API_VERSIONS, api_versions(Metadata=(0, 3), Fetch=(1, 0)))
-    harness.connect()
-    request = UnsentRequest(METADATA, METADATA.request(), lambda _: None, "-1", min_version=4)
-    with pytest.raises(UnsupportedVersionError, match=r"boot:9092 supports Metadata v0 to v3, needed is v4 to v13"):
-        send(harness.client, request, harness.clock.now())
-    with pytest.raises(UnsupportedVersionError, match=r"boot:9092 does not support Fetch .* older than Kafka 2\.1"):
-        harness.client.negotiated("-1", FETCH)
-    assert 3 == harness.client.negotiated("-1", METADATA)
-    assert 2 == harness.client.negotiated("-1", METADATA, max_version=2)
-    assert 0 == harness.client.in_flight()
-    assert harness.ready()
 
 
 def test_versions_are_unknown_before_a_connection(harness: NetworkHarness) -> None:

@@ -12,7 +12,7 @@ import pytest
 from kconsumer.decode import decode_batches
 from kconsumer.errors import BatchTooLargeError, CorruptRecordError
 from kconsumer.testing.batches import CODECS, Rec, build_batch, control_batch, empty_batch, frame_batch
-from kconsumer.types import OffsetAndMetadata, TimestampType, TopicPartition
+from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 # One batch, byte by byte as the protocol guide lays it out.
 LITERAL = bytes.fromhex(
@@ -65,45 +65,6 @@ def test_empty_input_gives_nothing() -> None:
         assert (0, {}) == (len(records), records.next_offsets())
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_every_attribute_of_every_record(codec: str) -> None:
-    """All fields survive, whatever the codec."""
-    data = build_batch(
-        [Rec(b"v", b"k", [("h", b"x"), ("n", None)], 1_700_000_000_005), Rec(None, None), Rec(b"", b"")],
-        base_offset=40,
-        codec=codec,
-        timestamp=1_700_000_000_000,
-        leader_epoch=9,
-    )
-    records = decode_batches(data, topic="t", partition=2)
-    tp = TopicPartition("t", 2)
-    first, second, third = records
-    assert ("t", 2, tp, 40, 9) == (
-        first.topic,
-        first.partition,
-        first.topic_partition,
-        first.offset,
-        first.leader_epoch,
-    )
-    assert (1_700_000_000_005, TimestampType.CREATE_TIME) == (first.timestamp, first.timestamp_type)
-    assert (b"k", b"v", (("h", b"x"), ("n", None)), 1, 1) == (
-        first.key,
-        first.value,
-        first.headers,
-        first.serialized_key_size,
-        first.serialized_value_size,
-    )
-    assert (None, None, (), -1, -1) == (
-        second.key,
-        second.value,
-        second.headers,
-        second.serialized_key_size,
-        second.serialized_value_size,
-    )
-    assert (b"", b"", 0, 0) == (third.key, third.value, third.serialized_key_size, third.serialized_value_size)
-    assert {tp: OffsetAndMetadata(43, leader_epoch=9)} == records.next_offsets()
-
-
 def test_next_offsets_without_a_record() -> None:
     """Control batches and emptied batches give no record but move the next offset."""
     records = decode_batches(empty_batch(0, 4) + control_batch("abort", 5, leader_epoch=3), topic="t")
@@ -131,17 +92,6 @@ def test_any_concatenation_is_decoded() -> None:
     records = decode_batches(build_batch([b"a"], base_offset=50) + build_batch([b"b"], base_offset=3))
     assert [50, 3] == [record.offset for record in records]
     assert [4] == [position.offset for position in records.next_offsets().values()]
-
-
-def test_repeated_offsets_are_all_given() -> None:
-    """Records with repeated offsets are all returned."""
-    records = decode_batches(build_batch([Rec(b"a", offset=0)] * 3))
-    assert [0, 0, 0] == [record.offset for record in records]
-
-
-def test_a_partial_batch_alone_is_ignored() -> None:
-    """A truncated batch is ignored, also if there is no other batch."""
-    assert not decode_batches(build_batch([b"a"])[:-1])
 
 
 def test_malformed_bytes_raise_even_after_good_batches() -> None:

@@ -66,44 +66,6 @@ def test_best_reading_of_each_client_fastest_first(report: ModuleType) -> None:
     ] == lines[4:]
 
 
-def test_scenarios(report: ModuleType) -> None:
-    """Each scenario has its own columns; zero records cause no division by zero, and an empty scenario is omitted."""
-    text = report.all_tables(RESULTS)
-    assert "| kconsumer | 200 | 100 | 40 | 1 |" in text
-    assert "| Java | 50.0 % | 250 | 2000 | 40 | 1 |" in text
-    assert "| kconsumer | 50.0 % | 5000000 | 0 | 40 | 1 |" in text
-    assert report.SCENARIO_TITLES["four"] not in text
-    assert text.startswith("**Whole topics, ns/record**")
-
-
-def test_clients_of_another_load_than_the_one_asked_for_come_last(report: ModuleType) -> None:
-    """In `steady` a client's CPU time is comparable only at one record per second and partition; another rate is stated
-    in words and sorted last.
-    """
-    readings = {
-        name: [{**reading(seconds, records), "partitions": 2000}]
-        for name, seconds, records in [("slow", 10.0, 18_900), ("late", 10.0, 21_100), ("fits", 10.0, 19_100)]
-    }
-    readings["slow"][0]["cpu_seconds"] = 0.1
-    rows = report.scenario_table("steady", readings).splitlines()[4:]
-    assert [
-        "| fits | 50.0 % | 262 | 1910 | 40 | 1 |",
-        "| slow | 1.0 % | 5 | 1890, did not keep up | 40 | 1 |",
-        "| late | 50.0 % | 237 | 2110, had a backlog | 40 | 1 |",
-    ] == rows
-
-
-def test_topics_are_columns_of_one_table(report: ModuleType) -> None:
-    """The table of topics has a row per client, with CPU time at the first topic and the largest peak of memory."""
-    readings = {"kconsumer": [reading(0.6), {**reading(0.5), "peak_rss_mb": 60}]}
-    topics = {**RESULTS["topics"], "1KB-headers": {"readings": readings}}
-    assert [
-        "| client | 100 B | 1 KB, headers | CPU, 100 B | peak RSS MB | version |",
-        "| kconsumer | 200 | 500 | 100 | 60 | 1 |",
-        "| aiokafka | 1,500 |  | 750 | 40 | 1 |",
-    ] == [line for line in report.overview(topics).splitlines() if "---" not in line]
-
-
 def test_summary_has_the_best_of_each_row_in_bold(report: ModuleType) -> None:
     """The summary has a row for each kind of figure, a gap where a client was not measured, and the best in bold."""
     cells = [

@@ -24,7 +24,7 @@ def test_each_entry_exists(entry: str) -> None:
 def test_matches() -> None:
     """An entry matches the tests of its module, or one test with all its parameters, or one test with given ones."""
     assert needs_real_broker("tests/integration/test_tls.py::test_x[a]")
-    assert needs_real_broker("tests/integration/test_spark_tasks.py::test_corrupt_batches[a]")
+    assert needs_real_broker("tests/integration/test_transactions.py::test_dump_shows_what_is_in_a_segment[a]")
     assert not needs_real_broker("tests/integration/test_spark_tasks.py::test_early_end_and_next_task")
     assert needs_real_broker("tests/integration/test_docs.py::test_shell[README.md:97]")
     assert not needs_real_broker("tests/integration/test_docs.py::test_python[README.md:20]")

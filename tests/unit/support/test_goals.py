@@ -53,24 +53,6 @@ def reading(cpu: float, records: int, seconds: float = 1.0, **more: Any) -> dict
 # --- the producer -----------------------------------------------------------------------------------------------------
 
 
-def test_few_records_take_turns_over_the_partitions(producer: ModuleType) -> None:
-    """Fewer records than partitions go to as many partitions, beginning with the first that is due."""
-    assert {3: 1, 4: 1, 0: 1} == producer.spread(3, 5, 3)
-
-
-def test_many_records_are_spread_evenly(producer: ModuleType) -> None:
-    """No partition gets two records more than another."""
-    counts = producer.spread(23, 5, 4)
-    assert 23 == sum(counts.values())
-    assert {4, 5} == set(counts.values())
-
-
-def test_a_request_has_one_batch_for_each_partition(producer: ModuleType) -> None:
-    """More records than fit into a batch go into further requests."""
-    most = producer.MAX_BATCH_RECORDS
-    assert [{0: most, 1: 7}, {0: 5}] == list(producer.requests({0: most + 5, 1: 7}))
-
-
 class Sink:
     """A producer that only counts."""
 
@@ -122,25 +104,7 @@ def test_the_best_reading_is_one_that_kept_up(rates: ModuleType) -> None:
     assert rates.best([behind], 100) is behind
 
 
-def test_the_table_of_rates(rates: ModuleType) -> None:
-    """A row for each client, a column for each rate; in brackets what a client reached that did not keep up."""
-    cells = [
-        rates.Cell(1, 100, {"kconsumer": [reading(0.01, 100)], "Java": [reading(0.05, 100)]}),
-        rates.Cell(1, 1000, {"kconsumer": [reading(0.004, 1000)], "Java": [reading(0.004, 500)]}),
-        rates.Cell(50, 100, {"kconsumer": [reading(1.0, 100)]}),
-    ]
-    lines = rates.table(cells, 1).splitlines()
-    assert "1 partition**" in lines[0]
-    assert ["| kconsumer | 100 | 4 | 1 |", "| Java | 500 | 8 (500/s) | 1 |"] == lines[4:]
-
-
 # --- goals ------------------------------------------------------------------------------------------------------------
-
-
-def test_calls_have_one_limit_for_all_engines(small: ModuleType) -> None:
-    """The limit itself is reached."""
-    rows = small.call_rows({"classic": small.MAX_CALLS, "threaded": small.MAX_CALLS + 1})
-    assert [True, False] == [row.reached for row in rows]
 
 
 def test_latency_is_compared_with_confluent_and_with_the_bare_socket(small: ModuleType) -> None:
@@ -187,51 +151,6 @@ def test_each_rate_is_compared_with_the_best_peer_that_keeps_up(small: ModuleTyp
     rows = small.rate_rows([cell])
     assert [True, False, False] == [row.reached for row in rows]
     assert {"< 300 us (confluent)"} == {row.target for row in rows}
-
-
-def test_many_partitions_need_the_whole_load(small: ModuleType) -> None:
-    """A client that reads only a part of the records does not reach the goal."""
-    readings = {
-        "kconsumer": [reading(0.03, 2000, partitions=2000)],
-        "kconsumer-threaded": [reading(0.01, 1000, partitions=2000)],
-    }
-    assert [True, False] == [row.reached for row in small.steady_rows(readings)]
-
-
-def test_the_worst_member_of_the_best_round_counts(small: ModuleType) -> None:
-    """Idle members and empty polls."""
-
-    def members(*percents: float, p50: float) -> list[dict[str, dict[str, float]]]:
-        return [{"idle": {"percent": percent}, "calls": {"p50": p50}} for percent in percents]
-
-    rounds = {engine: [members(0.5, 0.05, p50=0.7), members(0.1, 0.09, p50=0.9)] for engine in small.idle.ENGINES}
-    rounds["threaded"] = [members(0.05, 0.11, p50=0.9)]
-    reached = {row.goal: row.reached for row in small.idle_rows(rounds)}
-    assert reached["idle member, classic"]
-    assert reached["poll(0) p50, classic"]
-    assert not reached["idle member, threaded"]
-    assert not reached["poll(0) p50, threaded"]
-
-
-def test_tls_is_compared_with_plaintext_and_between_engines(small: ModuleType) -> None:
-    """Ratios of the best readings."""
-
-    def ns(value: float) -> list[dict[str, Any]]:
-        return [reading(1, 10**9, seconds=value), reading(1, 10**9, seconds=2 * value)]
-
-    names = ("kconsumer", "kconsumer, threaded", "kconsumer arrow", "kconsumer arrow, threaded")
-    plain = {name: ns(100) for name in names}
-    encrypted = dict(zip(names, map(ns, (130, 140, 150, 170)), strict=True))
-    assert [True, False, True, True, False, False] == [row.reached for row in small.tls_rows(plain, encrypted)]
-    peers = {"kconsumer": ns(100), "kconsumer, threaded": ns(121), "confluent tuned": ns(120)}
-    assert [True, False] == [row.reached for row in small.tls_peer_rows(peers)]
-
-
-def test_four_consumers_and_the_first_record(small: ModuleType) -> None:
-    """The best reading of four consumers, the median of the first record."""
-    assert small.four_rows({"kconsumer": [reading(1, 10**9, seconds=seconds) for seconds in (300, 183)]})[0].reached
-    assert small.first_rows({"kconsumer": [reading(1, 1, seconds=seconds) for seconds in (0.01, 0.06, 0.5)]})[0].reached
-    assert not small.first_rows({"kconsumer": [reading(1, 1, seconds=0.061)]})[0].reached
 
 
 def test_the_table_of_goals(small: ModuleType) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
+from kconsumer.schema import OFFSET_COMMIT
 from kconsumer.schema.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
 )
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
@@ -55,12 +53,6 @@ def commit(member: FakeConsumerMember, epoch: int, *partitions: int, member_id: 
     return int(code)
 
 
-def fetch(member: FakeConsumerMember, member_id: str | None, epoch: int) -> int:
-    """Returns the error code of an OffsetFetch."""
-    group = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=epoch, topics=None)
-    return int(member.client.call(OFFSET_FETCH, 9, OffsetFetchRequest(groups=[group])).groups[0].error_code)
-
-
 def test_a_commit_with_an_older_epoch(cluster: Cluster, clock: VirtualClock, member: FakeConsumerMember) -> None:
     """An older epoch is valid for partitions that the member had in that epoch, and for no others."""
     other = FakeConsumerMember(cluster, clock, "m1")
@@ -76,19 +68,3 @@ def test_an_empty_group_accepts_commits_without_a_member(member: FakeConsumerMem
     """Without members, offsets can be committed without an epoch."""
     member.leave()
     assert [0, Errors.UNKNOWN_MEMBER_ID] == [commit(member, epoch, 0, member_id="") for epoch in (-1, 2)]
-
-
-@pytest.mark.parametrize(
-    ("member_id", "epoch", "error"),
-    [
-        ("m0", 2, Errors.NONE),
-        ("m0", 1, Errors.STALE_MEMBER_EPOCH),
-        ("m1", 2, Errors.UNKNOWN_MEMBER_ID),
-        (None, -1, Errors.NONE),
-        ("", -1, Errors.UNKNOWN_MEMBER_ID),
-        (None, 2, Errors.UNKNOWN_SERVER_ERROR),
-    ],
-)
-def test_fetches(member: FakeConsumerMember, member_id: str | None, epoch: int, error: int) -> None:
-    """Committed offsets can be fetched with the epoch of a member, or without a member."""
-    assert error == fetch(member, member_id, epoch)

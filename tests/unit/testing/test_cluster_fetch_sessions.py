@@ -10,7 +10,6 @@ import pytest
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings
@@ -59,32 +58,6 @@ def reader() -> Reader:
     return Reader()
 
 
-def test_partitions_are_added_and_forgotten(reader: Reader) -> None:
-    """A request adds partitions to its session and removes others. Without partitions the session ends."""
-    session = reader.fetch((0, 0), [(0, 0)]).session_id
-    assert [1] == partitions(reader.fetch((session, 1), [(1, 0)], [0]))
-    for partition in reader.topic.partitions:
-        partition.append(build_batch([b"a"]), 5)
-    assert [1] == partitions(reader.fetch((session, 2)))
-    response = reader.fetch((session, 3), [], [1])
-    assert (Errors.NONE, 0) == (response.error_code, response.session_id)
-    assert Errors.FETCH_SESSION_ID_NOT_FOUND == reader.fetch((session, 4)).error_code
-
-
-def test_session_errors(reader: Reader) -> None:
-    """A wrong epoch, an unknown session, and a session of another kind of topic names are errors of the response."""
-    session = reader.fetch((0, 0), [(0, 0)]).session_id
-    wrong = [
-        ((session, 2), 18, Errors.INVALID_FETCH_SESSION_EPOCH),
-        ((session + 1, 1), 18, Errors.FETCH_SESSION_ID_NOT_FOUND),
-        ((session, 1), 12, Errors.FETCH_SESSION_TOPIC_ID_ERROR),
-    ]
-    for asked, version, error in wrong:
-        response = reader.fetch(asked, version=version)
-        assert (error, 0, []) == (response.error_code, response.session_id, response.responses)
-    assert Errors.NONE == reader.fetch((session, 1)).error_code
-
-
 def test_a_full_cache() -> None:
     """A session is evicted by others only after two minutes, by age or by a larger one."""
     reader = Reader(slots=1)
@@ -109,15 +82,3 @@ def test_no_sessions() -> None:
     reader = Reader(slots=0)
     response = reader.fetch((0, 0), [(0, 0)])
     assert (0, [0]) == (response.session_id, partitions(response))
-
-
-def test_a_topic_that_is_created_again(reader: Reader) -> None:
-    """A session with topic ids notices that a topic was deleted, and that its name has another id later."""
-    session = reader.fetch((0, 0), [(0, 0)]).session_id
-    reader.cluster.delete_topic("t")
-    response = reader.fetch((session, 1))
-    assert [Errors.UNKNOWN_TOPIC_OR_PARTITION] == [row.error_code for row in response.responses[0].partitions]
-    reader.cluster.create_topic("t")
-    response = reader.fetch((session, 2))
-    assert [Errors.INCONSISTENT_TOPIC_ID] == [row.error_code for row in response.responses[0].partitions]
-    assert [reader.topic_id] == [topic.topic_id for topic in response.responses]

@@ -7,14 +7,11 @@ from typing import Any
 import pytest
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from kconsumer.schema import LIST_OFFSETS
 from kconsumer.schema.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
 )
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
@@ -22,7 +19,7 @@ from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.topic import Partition
 from support.fakes.cluster_client import ClusterClient, advance
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+LATEST, EARLIEST = -1, -2
 
 
 @pytest.fixture
@@ -68,17 +65,6 @@ def lookup(client: ClusterClient, timestamp: int, **fields: Any) -> tuple[int, i
     return found[0], found[1], found[2]
 
 
-def test_errors(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
-    """Unknown topics, followers and other leader epochs are errors."""
-    assert [(Errors.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)] == list_offsets(client, LATEST, topic="absent")
-    follower = ClusterClient(cluster, clock, 2)
-    assert [(Errors.NOT_LEADER_OR_FOLLOWER, -1, -1, -1)] == list_offsets(follower, LATEST)
-    assert [(Errors.NONE, -1, 0, 0)] == list_offsets(follower, LATEST, replica_id=-2)
-    assert [(Errors.UNKNOWN_LEADER_EPOCH, -1, -1, -1)] == list_offsets(client, LATEST, epoch=1)
-    cluster.move_leader("t", 0, 1)
-    assert [(Errors.FENCED_LEADER_EPOCH, -1, -1, -1)] == list_offsets(client, LATEST, epoch=0)
-
-
 @pytest.mark.parametrize(("version", "error"), [(4, Errors.LEADER_NOT_AVAILABLE), (5, Errors.OFFSET_NOT_AVAILABLE)])
 def test_a_new_leader_that_is_not_replicated(
     cluster: Cluster, clock: VirtualClock, client: ClusterClient, partition: Partition, version: int, error: int
@@ -94,22 +80,3 @@ def test_a_new_leader_that_is_not_replicated(
     assert (-1, 0, 0) == lookup(client, EARLIEST, version=version)
     advance(cluster, clock, 30_000)  # replica.lag.time.max.ms
     assert [(-1, 1, 1), (9, 0, 0)] == [lookup(client, timestamp, version=version) for timestamp in (LATEST, 0)]
-
-
-# --- OffsetForLeaderEpoch ---
-
-
-def epoch_end(client: ClusterClient, epoch: int, *, current: int = -1, topic: str = "t") -> tuple[int, int, int]:
-    """Returns error code, leader epoch and end offset."""
-    rows = [OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)]
-    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=topic, partitions=rows)])
-    (found,) = client.call(OFFSET_FOR_LEADER_EPOCH, 4, request).topics
-    (row,) = found.partitions
-    return row.error_code, row.leader_epoch, row.end_offset
-
-
-def test_offset_for_leader_epoch_errors(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
-    """Unknown topics, followers and other leader epochs are errors."""
-    assert (Errors.UNKNOWN_TOPIC_OR_PARTITION, -1, -1) == epoch_end(client, 0, topic="absent")
-    assert (Errors.NOT_LEADER_OR_FOLLOWER, -1, -1) == epoch_end(ClusterClient(cluster, clock, 2), 0)
-    assert (Errors.UNKNOWN_LEADER_EPOCH, -1, -1) == epoch_end(client, 0, current=1)

@@ -92,18 +92,6 @@ def producer() -> Producer:
     return found
 
 
-def test_resuming_a_producer(producer: Producer) -> None:
-    """A producer that names its id and epoch gets the next epoch, and the same one if it asks again (KIP-360)."""
-    known = {"producer_id": producer.id, "producer_epoch": producer.epoch}
-    assert 0 == producer.init(**known)
-    bumped = producer.epoch
-    assert 0 == producer.init(**known)
-    assert bumped == producer.epoch
-    producer.init()
-    assert Errors.PRODUCER_FENCED == producer.init(**known)
-    assert Errors.INVALID_PRODUCER_EPOCH == producer.init(version=3, **known)
-
-
 def test_exhausted_epochs(producer: Producer) -> None:
     """After the last epoch, a producer gets a new producer id with epoch 0."""
     transaction = producer.cluster.transactions.get(ID)

@@ -21,7 +21,6 @@ from kconsumer import (
     errors,
 )
 from kconsumer.testing import MockConsumer
-from kconsumer.types import PartitionCondition
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
 OWN = {
@@ -151,20 +150,6 @@ def test_records_that_no_log_could_have_are_refused(
         consumer.add_records(T0, [record])
 
 
-def test_paused_partitions_are_not_read(make: Callable[..., MockConsumer]) -> None:
-    """A paused partition keeps its records until resume()."""
-    consumer = make()
-    consumer.assign([T0, T1])
-    consumer.add_records(T0, ["a"])
-    consumer.add_records(T1, ["b"])
-    consumer.pause(T0)
-    assert ["b"] == values(consumer.poll())
-    assert PartitionCondition.PAUSED is consumer.partition_states()[T0].state
-    consumer.resume(T0)
-    assert ["a"] == values(consumer.poll())
-    assert PartitionCondition.READY is consumer.partition_states()[T0].state
-
-
 def test_a_loop_ends_after_consumer_timeout_ms(make: Callable[..., MockConsumer]) -> None:
     """The virtual clock advances while nothing arrives, so the loop ends at once. A stopped loop is rewound."""
     consumer = make(consumer_timeout_ms=60_000, group_id="g")
@@ -209,25 +194,6 @@ def test_positions_begin_at_the_committed_offset_or_by_the_reset_policy(make: Ca
             call()
     consumer.seek(T0, 0)
     assert not consumer.poll()
-
-
-def test_a_position_outside_of_the_log(make: Callable[..., MockConsumer]) -> None:
-    """It is reset by the policy, or raises OffsetOutOfRangeError in every poll that has no other records."""
-    consumer = make()
-    consumer.assign([T0])
-    consumer.add_records(T0, [0, 1, 2])
-    consumer.update_beginning_offsets({T0: 1})
-    consumer.seek(T0, 0)
-    assert [1, 2] == values(consumer.poll())
-    strict = make(auto_offset_reset="none")
-    strict.assign([T0, T1])
-    strict.add_records(T1, ["other"])
-    strict.seek(T0, 9)
-    strict.seek(T1, 0)
-    assert ["other"] == values(strict.poll())
-    for _ in range(2):
-        with pytest.raises(errors.OffsetOutOfRangeError, match="offset 9 of t-0 is outside"):
-            strict.poll()
 
 
 def test_offsets_and_lag(make: Callable[..., MockConsumer]) -> None:
@@ -375,25 +341,6 @@ def test_group_metadata_and_enforce_rebalance(make: Callable[..., MockConsumer])
 
 
 # --- commits ---
-
-
-def test_commits(make: Callable[..., MockConsumer]) -> None:
-    """Positions, mappings and batches can be committed. A callback runs inside a later call."""
-    calls = []
-    consumer = make(group_id="g", enable_auto_commit=False)
-    consumer.assign([T0, T1])
-    consumer.add_records(T0, [b"1", b"2"])
-    batch = consumer.poll()
-    consumer.commit_async(batch, lambda offsets, error: calls.append((offsets, error)))
-    assert [] == calls
-    consumer.poll()
-    assert [({T0: OffsetAndMetadata(2)}, None)] == calls
-    consumer.commit({T1: OffsetAndMetadata(7, "note")})
-    assert {T0: OffsetAndMetadata(2), T1: OffsetAndMetadata(7, "note"), T2: None} == consumer.committed([T0, T1, T2])
-    consumer.commit()
-    assert OffsetAndMetadata(0) == consumer.committed([T1])[T1]
-    with pytest.raises(errors.StateError, match="this needs a consumer group"):
-        make().commit()
 
 
 def test_auto_commit(make: Callable[..., MockConsumer]) -> None:
