@@ -15,7 +15,8 @@ from kconsumer.aio import AsyncConsumer
 from kconsumer.testing import FakeCluster
 from support.aio.blocking import BlockingConsumer, ThreadRunners
 
-TOPIC, COMPRESSED = "t", "compressed"
+TOPIC = "t"
+RECORDS = 20_000
 LIMIT_S = 20.0
 NUMBERS = count()  # of topics
 
@@ -25,8 +26,6 @@ ENGINES: dict[str, dict[str, Any]] = {
     "consumer protocol": {"group_protocol": "consumer"},
     "asyncio": {"asyncio": True},
 }
-
-RECORDS = 1000
 
 
 def poll(consumer: Consumer) -> int:
@@ -41,8 +40,6 @@ def cluster() -> Iterator[FakeCluster]:
         started.create_topic(TOPIC, 1)
         for _ in range(RECORDS // 1000):
             started.produce(TOPIC, [b"x" * 10] * 1000)
-        started.create_topic(COMPRESSED, 1)
-        started.produce(COMPRESSED, [b"x" * 1000] * 1000, compression="gzip")
         yield started
 
 

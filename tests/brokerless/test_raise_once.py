@@ -29,6 +29,7 @@ from support.harnesses.interruptions import one_of
 from support.harnesses.raise_once import MAX_ERRORS, PLACES, Fault, HookError, fail_in_encoder, failing_request
 
 INTERVAL_MS = 5
+SESSION_MS = 1500  # a coordinator waits this long for a member that did not get its member id
 TPS = (TopicPartition("t", 0), TopicPartition("u", 0))
 LIMIT_S = 20
 SASL = {"mechanism": "PLAIN", "users": {"alice": "secret"}}
@@ -113,7 +114,8 @@ class FaultyRun:
         }
 
     def _classic(self) -> dict[str, Any]:
-        return {"heartbeat_interval_ms": INTERVAL_MS, "assignors": [self._assignor()]}
+        options = {"heartbeat_interval_ms": INTERVAL_MS, "session_timeout_ms": SESSION_MS}
+        return {**options, "assignors": [self._assignor()]}
 
     def _assignor(self) -> Assignor:
         fault = self.fault
@@ -262,7 +264,8 @@ def _cases(names: Callable[[str], list[str]]) -> list[Any]:
 @contextmanager
 def new_cluster(**options: Any) -> Iterator[FakeCluster]:
     """A cluster with ten records in each partition. The first has a committed offset, whose epoch is validated."""
-    with FakeCluster(group_consumer_heartbeat_interval_ms=INTERVAL_MS, **options) as cluster:
+    options |= {"group_consumer_heartbeat_interval_ms": INTERVAL_MS, "group_min_session_timeout_ms": SESSION_MS}
+    with FakeCluster(**options) as cluster:
         for tp in TPS:
             cluster.create_topic(tp.topic)
         produce(cluster, 0)
