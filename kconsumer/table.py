@@ -19,7 +19,7 @@ from kconsumer.listener import is_coroutine_function
 from kconsumer.types import V
 
 if TYPE_CHECKING:
-    from kconsumer._client.table_base import TableKeywords
+    from kconsumer._client.table_base import TableKey, TableKeywords, TableValue
     from kconsumer.config.signature import Deserializer, Key, Value
 
 log = logging.getLogger(__name__)
@@ -47,24 +47,11 @@ class TopicTable(TableBase[K, V], Closing):
 
         @overload
         def __init__(
-            self: TopicTable[bytes, bytes],
-            topic: str,
-            **options: Unpack[TableKeywords],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: TopicTable[bytes, Value],
+            self: TopicTable[TableKey, TableValue],
             topic: str,
             *,
-            value_deserializer: Deserializer[Value],
-            **options: Unpack[TableKeywords],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: TopicTable[Key, bytes],
-            topic: str,
-            *,
-            key_deserializer: Deserializer[Key],
+            key_deserializer: Deserializer[TableKey] = ...,
+            value_deserializer: Deserializer[TableValue] = ...,
             **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload

@@ -20,9 +20,14 @@ from kconsumer.errors import ConfigError, ForkedConsumerError, StateError, Timeo
 from kconsumer.types import V
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from kconsumer._internal.status import Health
     from kconsumer.arrow import KeyValueTable
     from kconsumer.config.signature import ConsumerKeywords
+
+    TableKey = TypeVar("TableKey", default=bytes)  # the types that deserializers return
+    TableValue = TypeVar("TableValue", default=bytes)
 
     class TableKeywords(ConsumerKeywords, total=False):
         """The keyword arguments of tables, except the deserializers."""

@@ -18,7 +18,7 @@ from kconsumer.errors import KafkaError, StateError, WakeupError
 from kconsumer.types import V
 
 if TYPE_CHECKING:
-    from kconsumer._client.table_base import TableKeywords
+    from kconsumer._client.table_base import TableKey, TableKeywords, TableValue
     from kconsumer.config.signature import AsyncDeserializer, Deserializer, Key, Value
 
 log = logging.getLogger(__name__)
@@ -37,41 +37,20 @@ class AsyncTopicTable(TableBase[K, V], AsyncClosing):
 
         @overload
         def __init__(
-            self: AsyncTopicTable[bytes, bytes],
-            topic: str,
-            **options: Unpack[TableKeywords],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: AsyncTopicTable[bytes, Value],
+            self: AsyncTopicTable[TableKey, Value],
             topic: str,
             *,
+            key_deserializer: Deserializer[TableKey] = ...,
             value_deserializer: AsyncDeserializer[Value],
             **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
         def __init__(
-            self: AsyncTopicTable[bytes, Value],
+            self: AsyncTopicTable[TableKey, TableValue],
             topic: str,
             *,
-            value_deserializer: Deserializer[Value],
-            **options: Unpack[TableKeywords],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: AsyncTopicTable[Key, bytes],
-            topic: str,
-            *,
-            key_deserializer: Deserializer[Key],
-            **options: Unpack[TableKeywords],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: AsyncTopicTable[Key, Value],
-            topic: str,
-            *,
-            key_deserializer: Deserializer[Key],
-            value_deserializer: AsyncDeserializer[Value],
+            key_deserializer: Deserializer[TableKey] = ...,
+            value_deserializer: Deserializer[TableValue] = ...,
             **options: Unpack[TableKeywords],
         ) -> None: ...
         @overload
