@@ -36,7 +36,12 @@ if TYPE_CHECKING:
 
 
 class BootstrapResolution:
-    """The lookups of the bootstrap servers, until the first of them succeeds."""
+    """The lookups of the bootstrap servers, until the first of them succeeds (KIP-909).
+
+    Java resolves the names in the constructor, or, with a positive `bootstrap.resolve.timeout.ms`, for this time in
+    `poll`. Its client then cannot be used any more. Here the constructor does no I/O. The first call that waits raises
+    the error, and the client continues to try: the next call raises it only if all names have failed again.
+    """
 
     def __init__(self, servers: Sequence[tuple[str, int]], timeout_ms: float) -> None:
         """Begin without lookups. `timeout_ms` is `bootstrap_resolve_timeout_ms`."""

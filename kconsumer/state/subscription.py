@@ -19,7 +19,13 @@ from kconsumer.types import SubscriptionPattern, TopicPartition
 
 
 class InitialPartitions:
-    """How many partitions each subscribed topic had when this consumer first received its metadata."""
+    """How many partitions each subscribed topic had when this consumer first received its metadata (KIP-1327).
+
+    Decides what is new for `auto_offset_reset_new_partitions`. Partitions of a topic are numbered from 0, and none of
+    them is removed alone. So a topic's new partitions are those whose number is not below the number of partitions in
+    the first metadata after the subscription. It does not matter when this consumer learns of them, whether an
+    assignment or metadata has them first, or which member reads them before.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}

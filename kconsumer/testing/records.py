@@ -1,6 +1,6 @@
 """The input of the batch builders: records as tests specify them, and the compression codecs.
 
-`batches` and `message_sets` encode the records.
+`batches` encodes the records.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.cluster.cluster import Cluster
-from kconsumer.testing.group_views import describe
+from kconsumer.testing.fake_cluster import describe
 from kconsumer.testing.records import Rec
 from support.simulation.scheduler import Process
 from support.simulation.simulation import Simulation, off_main_thread

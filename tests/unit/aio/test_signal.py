@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from kconsumer._core.lock import Clock
-from kconsumer.aio.driver import WaitsEvent
-from kconsumer.aio.signal import AsyncSignal
+from kconsumer.aio.driver import AsyncSignal, WaitsEvent
 from kconsumer.engine.events import ApplicationEvent
 from kconsumer.metrics.registry import Metrics
 

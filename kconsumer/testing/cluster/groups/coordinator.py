@@ -14,13 +14,12 @@ from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.groups.classic_handlers import ClassicHandlers
 from kconsumer.testing.cluster.groups.consumer_heartbeat import ConsumerHeartbeatHandler
 from kconsumer.testing.cluster.groups.deletion import GroupDeletion
-from kconsumer.testing.cluster.groups.describe import GroupDescriptions
+from kconsumer.testing.cluster.groups.describe import GroupDescriptions, ServerGroupDescriptions
 from kconsumer.testing.cluster.groups.group import Group, GroupError, is_old_release
 from kconsumer.testing.cluster.groups.group_configs import GroupConfigs
 from kconsumer.testing.cluster.groups.offset_commits import OffsetCommits, OffsetTransactions
 from kconsumer.testing.cluster.groups.offset_fetches import OffsetFetches
 from kconsumer.testing.cluster.groups.offset_store import OffsetStore
-from kconsumer.testing.cluster.groups.server_describe import ServerGroupDescriptions
 from kconsumer.testing.cluster.groups.share_heartbeat import ShareHeartbeatHandler
 from kconsumer.testing.cluster.groups.share_offsets import ShareOffsets
 from kconsumer.testing.cluster.requests import Request

@@ -104,7 +104,13 @@ Target = tuple[bytes, int]  # a partition: topic id and index
 
 
 def assign_simple(members: list[AssignorMember], partitions: Mapping[bytes, set[int]]) -> dict[str, Partitions]:
-    """Returns the target assignment by member id. `partitions`: those that may be assigned, by topic id."""
+    """Returns the target assignment by member id. `partitions`: those that may be assigned, by topic id.
+
+    Each partition has about equally many members, and each member about equally many partitions, which stay where they
+    are as far as that allows. If all members subscribe to the same topics, the partitions of all topics are shared
+    together, otherwise those of each topic on their own. Of equally good partitions, Kafka takes the first one in the
+    order of its hash maps, and the model the first one by number.
+    """
     subscriptions = {frozenset(member.topic_ids) for member in members}
     groups = (
         subscriptions if len(subscriptions) == 1 else [{topic_id} for topic_id in sorted(set().union(*subscriptions))]
