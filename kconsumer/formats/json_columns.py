@@ -27,13 +27,10 @@ __all__ = ["JsonDecoder"]
 
 MAX_UNSPLIT_VALUES = 64  # up to this many rejected values are parsed one by one, not halved again
 MAX_ARROW_FAILURES = 64  # in one batch; after these, the rest is parsed one by one
-MAX_JOINED_VALUES = 512  # that msgspec parses in one call, until the first mismatch
-MIN_LEADING_MATCHES = 64  # if fewer values match before the first mismatch, msgspec parses the joined ones one by one
 MAX_ARROW_BYTES = 1 << 30  # Arrow's parser has 32-bit sizes
 NO_FIELDS = [("", SparkType("string"))]  # for Arrow's parser, which returns no rows for a schema without fields
 INF = rb"[:,\[]\s*[-+]?Inf\s*[,}\]]"
 UNNAMEABLE = re.compile(r'["\\\x00-\x1f]')  # characters that a field's name must not have in msgspec
-INDEX = re.compile(r"at `\$\[(\d+)\]")  # of an element, in msgspec's message about an array
 
 
 class JsonDecoder:
@@ -78,7 +75,7 @@ class JsonDecoder:
         column = None if self._mismatches_before else self._parse_batch(values)
         if column is not None:
             return column
-        matching = pa.array(self._matches(values.to_pylist()))
+        matching = pa.array(map(self._matches, values.to_pylist()))
         others = pc.invert(matching)
         rows = pa.concat_arrays([pc.indices_nonzero(matching), pc.indices_nonzero(others)])
         found: dict[int, str] = {}  # by the position in `rows`
@@ -208,17 +205,15 @@ def _msgspec_for(kinds: list[SparkType], names: Sequence[str] = ()) -> Any:
     return None if any(UNNAMEABLE.search(name) for name in chain(names, inside)) else msgspec
 
 
-def _matcher(kind: SparkType) -> Callable[[list[bytes]], list[bool]] | None:
-    """Returns a function that says of each value whether Arrow will probably parse it as a struct.
+def _matcher(kind: SparkType) -> Callable[[bytes], bool] | None:
+    """Returns a function that says of a value whether Arrow will probably parse it as a struct.
 
     Returns None if msgspec cannot be used.
     """
     msgspec = _msgspec_for([kind])
     if msgspec is None:
         return None
-    checked = _checked_type(kind, msgspec)
-    decode = msgspec.json.Decoder(checked).decode
-    decode_array = msgspec.json.Decoder(GenericAlias(list, (checked,))).decode
+    decode = msgspec.json.Decoder(_checked_type(kind, msgspec)).decode
     rejected = msgspec.MsgspecError, UnicodeDecodeError, RecursionError
 
     def matches(value: bytes) -> bool:
@@ -228,35 +223,7 @@ def _matcher(kind: SparkType) -> Callable[[list[bytes]], list[bool]] | None:
             return False
         return True
 
-    def leading_matches(values: list[bytes]) -> int | None:
-        """Returns the index of the first value that does not match, or the number of values. None if it is not known.
-
-        One call for all values takes less time than one call for each.
-        """
-        try:
-            decode_array(f"[{b','.join(values).decode()}]")
-        except msgspec.ValidationError as error:
-            place = INDEX.search(str(error))
-            at = len(values) if place is None else int(place[1])
-            return at if at < len(values) and not matches(values[at]) else None
-        except rejected:
-            return None
-        return len(values)
-
-    def all_matches(values: list[bytes]) -> list[bool]:
-        found: list[bool] = []
-        while len(found) < len(values):
-            piece = values[len(found) : len(found) + MAX_JOINED_VALUES]
-            at = leading_matches(piece)
-            if at == len(piece):
-                found += [True] * at
-            elif at is not None and at >= MIN_LEADING_MATCHES:
-                found += [*[True] * at, False]
-            else:
-                found += map(matches, piece)
-        return found
-
-    return all_matches
+    return matches
 
 
 def _fields_decoder(fields: list[tuple[str, SparkType]]) -> Callable[[bytes], list[Any] | None] | None:
