@@ -55,7 +55,7 @@ class AclRequests(ClusterHandlers):
             error, text = Errors.CLUSTER_AUTHORIZATION_FAILED, "The client may not do this."
         else:
             return None
-        response: Any = error_response(self._cluster, request, error)
+        response: Any = error_response(self._cluster.topics, request, error)
         rows = getattr(response, "results", None) or getattr(response, "filter_results", None)
         for row in rows or [response]:
             row.error_message = text

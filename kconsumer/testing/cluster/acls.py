@@ -8,10 +8,8 @@ denied, unless `allow.everyone.if.no.acl.found` is true. Super users may do ever
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.settings import Settings
 
 ALL, ANY_USER, ANY_NAME = "ALL", "User:*", "*"
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = "topic", "group", "cluster", "transactional_id"
@@ -78,10 +76,10 @@ class Acl:
 class Acls:
     """The access control lists of a cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._rows: dict[Acl, None] = {}
-        self.enabled = bool(cluster.settings.authorizer_class_name)  # False: everything is allowed
+        self.enabled = bool(settings.authorizer_class_name)  # False: everything is allowed
 
     def rows(self) -> list[Acl]:
         """Returns all entries."""
@@ -98,11 +96,11 @@ class Acls:
 
     def allows(self, principal: str, operation: str, resource_type: str, name: str) -> bool:
         """Returns whether a principal may perform an operation on a resource. Returns True until the first `add`."""
-        if not self.enabled or principal in self._cluster.settings.super_users:
+        if not self.enabled or principal in self._settings.super_users:
             return True
         rows = [acl for acl in self._rows if acl.concerns(resource_type, name)]
         if not rows:
-            return self._cluster.settings.allow_everyone_if_no_acl_found
+            return self._settings.allow_everyone_if_no_acl_found
         matching = [acl.allow for acl in rows if acl.matches(principal, operation)]
         return bool(matching) and all(matching)
 

@@ -114,7 +114,7 @@ class Authorizer:
             return handler(request, now)
         error = self._error(request)
         if error:
-            return error_response(self._cluster, request, error)
+            return error_response(self._cluster.topics, request, error)
         response = self._handle_rows(request, now, handler)
         if request.api.name == "Metadata" and request.message.topics is None:
             _filter(response, "topics", lambda row: self.allowed(request, "DESCRIBE", TOPIC, row.name))
@@ -184,7 +184,9 @@ class Authorizer:
             return handler(request, now)
         refused = [row for row in rows if not any(row is other for other in allowed)]
         response = handler(_with_rows(request, rule.field, allowed), now)
-        errors = error_response(self._cluster, _with_rows(request, rule.field, refused), ERRORS[rule.resource_type])
+        errors = error_response(
+            self._cluster.topics, _with_rows(request, rule.field, refused), ERRORS[rule.resource_type]
+        )
         return _merged(response, errors, rule.response or rule.field, now)
 
     def _rule(self, request: Request) -> Rows | None:

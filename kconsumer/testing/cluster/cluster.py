@@ -114,7 +114,7 @@ class Cluster:
         self._wall_offset_ms = wall_offset_ms
         self.replication = Replication(self)
         self.retention = Retention(self)
-        self.acls = Acls(self)
+        self.acls = Acls(self.settings)
         self.authorizer = Authorizer(self)
         self.cleaner = Cleaner(self)
         self.configs = Configs(self)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kconsumer.testing.cluster.requests import Pending
-from kconsumer.testing.cluster.timers import Timer
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.timers import Timer, Timers
 
 
 class Source(Protocol):
@@ -30,27 +27,27 @@ class Delayed:
 
     def __init__(
         self,
-        cluster: Cluster,
+        timers: Timers,
         pending: Pending,
         sources: Iterable[Source],
         can_complete: Callable[[], bool],
         complete: Callable[[float], None],
     ) -> None:
-        self._cluster, self._pending, self._sources = cluster, pending, list(sources)
+        self._timers, self._pending, self._sources = timers, pending, list(sources)
         self._can_complete, self._complete = can_complete, complete
         self._timeout: Timer | None = None
         self._check_timer: Timer | None = None
 
     def start(self, now: float, max_wait_ms: float) -> None:
         """Wait for changes, at most `max_wait_ms`."""
-        self._timeout = self._cluster.timers.add(now + max_wait_ms, self._finish)
+        self._timeout = self._timers.add(now + max_wait_ms, self._finish)
         for source in self._sources:
             source.add_listener(self._on_change)
 
     def _on_change(self) -> None:
         """Check, when the timers run next, whether the request can be completed. One check is for all changes."""
         if self._check_timer is None or not self._check_timer.active:
-            self._check_timer = self._cluster.timers.soon(self._check)
+            self._check_timer = self._timers.soon(self._check)
 
     def _check(self, now: float) -> None:
         if self._pending.done or self._can_complete():

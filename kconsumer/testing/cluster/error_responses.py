@@ -9,16 +9,14 @@ the fields in `REQUEST_FIELDS`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.dsl import Array, Field, Message
 from kconsumer.schema.metadata import MetadataRequestTopic
 from kconsumer.testing.cluster.requests import Request
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.topic import Topic
 
 #: API and field of the response -> the field of the request from which it is filled, if that has another name.
 REQUEST_FIELDS = {
@@ -85,13 +83,13 @@ ERROR_CODES = ("error_code", "partition_error_code")
 IN_SESSIONS = ("Fetch", "ShareFetch", "ShareAcknowledge")
 
 
-def error_response(cluster: Cluster, request: Request, error: int) -> Message:
+def error_response(topics: Mapping[str, Topic], request: Request, error: int) -> Message:
     """Returns the response to a request, with the error code `error`.
 
     Depending on the API, the error code is in the response itself, or in each of its rows.
     """
     response: Any = request.api.response()
-    _fill(response, _with_all_topics(cluster, request), request, error)
+    _fill(response, _with_all_topics(topics, request), request, error)
     if request.api.name == "Fetch" and not response.error_code:
         response.session_id = request.message.session_id
     if request.api.name in IN_SESSIONS and not response.error_code and not response.responses:
@@ -105,14 +103,14 @@ def reports_errors(request: Request) -> bool:
     return _has_error(request.api.response, request.version)
 
 
-def _with_all_topics(cluster: Cluster, request: Request) -> Any:
+def _with_all_topics(topics: Mapping[str, Topic], request: Request) -> Any:
     """Returns the message of a request.
 
     For a Metadata request for all topics, returns a message that names each topic of the cluster instead.
     """
     message = request.message
     if request.api.name == "Metadata" and not message.topics:
-        names = [MetadataRequestTopic(name=name, topic_id=topic.id) for name, topic in cluster.topics.items()]
+        names = [MetadataRequestTopic(name=name, topic_id=topic.id) for name, topic in topics.items()]
         return request.api.request(topics=names)
     return message
 

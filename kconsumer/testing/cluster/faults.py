@@ -98,7 +98,7 @@ class Faults:
         """
         if request.api is FETCH and fault.error not in ROWS_BEFORE_TOP["Fetch"]:
             return self._cluster.fetch.failed_response(request, fault.error, now)
-        return error_response(self._cluster, request, fault.error)
+        return error_response(self._cluster.topics, request, fault.error)
 
     def delay_of(self, request: Request) -> float:
         """Returns by how many ms the response to a request is delayed."""

@@ -56,7 +56,7 @@ class FetchHandlers(ClusterHandlers):
             pending.complete(self._respond(request, context, rows, reader.read_all(rows), errors, at), at)
 
         logs = [partition.log for _, partition in partitions]
-        waiting = Delayed(self._cluster, pending, logs, lambda: reader.can_complete(partitions), complete)
+        waiting = Delayed(self._cluster.timers, pending, logs, lambda: reader.can_complete(partitions), complete)
         waiting.start(now, message.max_wait_ms)
         return pending
 

@@ -122,7 +122,7 @@ class ProduceHandler(ClusterHandlers):
             pending.complete(response, at)
 
         logs = [row.partition.log for row in waiting if row.partition is not None]
-        delayed = Delayed(self._cluster, pending, logs, lambda: not any(map(_is_waiting, waiting)), complete)
+        delayed = Delayed(self._cluster.timers, pending, logs, lambda: not any(map(_is_waiting, waiting)), complete)
         delayed.start(now, request.message.timeout_ms)
         return pending
 

@@ -136,7 +136,7 @@ class Authenticator:
     def _authenticate(self, request: Request, now: float) -> Response:
         """Process a token of the client. Returns the response with the broker's token, or with an error."""
         if request.api is not SASL_AUTHENTICATE:
-            return self._fail(request, error_response(self._cluster, request, Errors.ILLEGAL_SASL_STATE), now)
+            return self._fail(request, error_response(self._cluster.topics, request, Errors.ILLEGAL_SASL_STATE), now)
         try:
             token = self._step(request.message.auth_bytes, now)
         except SaslError as error:

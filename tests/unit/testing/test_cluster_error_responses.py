@@ -53,6 +53,6 @@ def test_every_api_reports_errors(api: Api) -> None:
     """The response to a request with one row of each kind contains the error code, in every version."""
     for version in range(api.min_version, api.max_version + 1):
         made = request(api, version, with_rows(api.request, version))
-        response = error_response(Cluster(), made, ERROR)
+        response = error_response(Cluster().topics, made, ERROR)
         _, decoded = decode_response(api, version, encode_response(api, version, 7, response)[4:])
         assert int(ERROR) in codes(decoded), version

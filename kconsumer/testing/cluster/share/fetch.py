@@ -184,7 +184,7 @@ class ShareFetchHandler:
             return reader.can_complete(self._present(request, shares))
 
         sources: list[Source] = [source for share in shares.values() for source in (share, share.partition.log)]
-        Delayed(self._cluster, pending, sources, can_complete, complete).start(now, max_wait_ms)
+        Delayed(self._cluster.timers, pending, sources, can_complete, complete).start(now, max_wait_ms)
         return pending
 
     def _find(
