@@ -13,6 +13,7 @@ from kconsumer.engine.waiting import run
 from kconsumer.errors import KafkaError
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metrics.registry import Metrics
+from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatAssignment, ConsumerGroupHeartbeatTopicPartitions
 from kconsumer.schema.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -27,9 +28,7 @@ from kconsumer.schema.share_group import (
     ShareFetchableTopicResponse,
     ShareFetchPartitionData,
     ShareFetchResponse,
-    ShareGroupHeartbeatAssignment,
     ShareGroupHeartbeatResponse,
-    ShareGroupHeartbeatTopicPartitions,
 )
 from kconsumer.share.acknowledgements import AcquiredBatch, Commit, PartitionAcknowledgements
 from kconsumer.share.buffer import CompletedShareFetch, ShareBuffer
@@ -127,8 +126,8 @@ class ShareHarness:
         """Respond to a heartbeat with an epoch, and with these partitions of t if not None."""
         assignment = None
         if assigned is not None:
-            row = ShareGroupHeartbeatTopicPartitions(topic_id=T_ID, partitions=list(assigned))
-            assignment = ShareGroupHeartbeatAssignment(topic_partitions=[row])
+            row = ConsumerGroupHeartbeatTopicPartitions(topic_id=T_ID, partitions=list(assigned))
+            assignment = ConsumerGroupHeartbeatAssignment(topic_partitions=[row])
         self.reply(
             request,
             ShareGroupHeartbeatResponse(

@@ -10,13 +10,12 @@ from typing import Any
 
 from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.errors import KafkaError
+from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatAssignment, ConsumerGroupHeartbeatTopicPartitions
 from kconsumer.schema.share_group import (
     ShareFetchableTopicResponse,
     ShareFetchPartitionData,
     ShareFetchResponse,
-    ShareGroupHeartbeatAssignment,
     ShareGroupHeartbeatResponse,
-    ShareGroupHeartbeatTopicPartitions,
     ShareLeaderIdAndEpoch,
 )
 from kconsumer.share.components import ShareComponents
@@ -31,11 +30,13 @@ HEARTBEAT_MS = 500
 
 
 def _heartbeat(request: Any) -> ShareGroupHeartbeatResponse:
-    row = ShareGroupHeartbeatTopicPartitions(topic_id=topic_id(TOPIC), partitions=[tp.partition for tp in PARTITIONS])
+    row = ConsumerGroupHeartbeatTopicPartitions(
+        topic_id=topic_id(TOPIC), partitions=[tp.partition for tp in PARTITIONS]
+    )
     return ShareGroupHeartbeatResponse(
         member_epoch=max(1, request.member_epoch),
         heartbeat_interval_ms=HEARTBEAT_MS,
-        assignment=ShareGroupHeartbeatAssignment(topic_partitions=[row]),
+        assignment=ConsumerGroupHeartbeatAssignment(topic_partitions=[row]),
     )
 
 

@@ -7,7 +7,7 @@ assignment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kconsumer._common.error_codes import Errors
@@ -113,7 +113,7 @@ class ConsumerHeartbeatHandler(GroupHandlers):
             member_id=member.id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self._coordinator.configs.value(group.id, "consumer.heartbeat.interval.ms"),
-            assignment=_assignment(member) if send_assignment else None,
+            assignment=heartbeat_assignment(member.assigned) if send_assignment else None,
         )
 
     def _check_size(self, group: ConsumerGroup, message: Any) -> None:
@@ -248,12 +248,12 @@ def _owned(message: Any) -> Owned:
     return owned
 
 
-def _assignment(member: ConsumerMember) -> ConsumerGroupHeartbeatAssignment:
-    """Returns the assignment of a member in the form of the response."""
+def heartbeat_assignment(assigned: Mapping[bytes, Iterable[int]]) -> ConsumerGroupHeartbeatAssignment:
+    """Returns the assignment of a member in the form of the response. `assigned`: its partitions by topic id."""
     return ConsumerGroupHeartbeatAssignment(
         topic_partitions=[
             ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(found))
-            for topic_id, found in member.assigned.items()
+            for topic_id, found in assigned.items()
         ]
     )
 

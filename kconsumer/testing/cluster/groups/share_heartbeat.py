@@ -7,12 +7,11 @@ from typing import Any
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import SHARE_GROUP_HEARTBEAT
 from kconsumer.schema.share_group import (
-    ShareGroupHeartbeatAssignment,
     ShareGroupHeartbeatResponse,
-    ShareGroupHeartbeatTopicPartitions,
 )
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_join import CLIENT_HOST
+from kconsumer.testing.cluster.groups.consumer_heartbeat import heartbeat_assignment
 from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers
 from kconsumer.testing.cluster.groups.share_group import ShareGroup, ShareMember
 from kconsumer.testing.cluster.requests import Request, handles
@@ -77,7 +76,7 @@ class ShareHeartbeatHandler(GroupHandlers):
             member_id=member.id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self._coordinator.configs.value(group.id, "share.heartbeat.interval.ms"),
-            assignment=_assignment(member) if full or member.assigned != before.assigned else None,
+            assignment=heartbeat_assignment(member.assigned) if full or member.assigned != before.assigned else None,
         )
 
     def _member(self, group: ShareGroup, message: Any) -> ShareMember:
@@ -129,16 +128,6 @@ def _update(member: ShareMember, request: Request) -> None:
         member.topics = frozenset(message.subscribed_topic_names)
     member.client_id = request.client_id or ""
     member.client_host = CLIENT_HOST
-
-
-def _assignment(member: ShareMember) -> ShareGroupHeartbeatAssignment:
-    """Returns the assignment of a member in the form of the response."""
-    return ShareGroupHeartbeatAssignment(
-        topic_partitions=[
-            ShareGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(found))
-            for topic_id, found in member.assigned.items()
-        ]
-    )
 
 
 def _other_type(group_id: str) -> GroupError:
