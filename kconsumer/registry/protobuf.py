@@ -86,7 +86,7 @@ class ProtobufClasses:
             if name not in added:
                 added.add(name)
                 file = descriptor_pb2.FileDescriptorProto.FromString(
-                    _descriptor(parts[name]) if name in parts else _known_file(name)
+                    _descriptor(parts[name]) if name in parts else known_file(name)
                 )
                 file.name = name
                 for imported in file.dependency:
@@ -104,6 +104,7 @@ KNOWN = {
     "google/type/": "google.type.",
     "confluent/": "confluent_kafka.schema_registry.confluent.",
 }
+RENAMED = (".confluent.type.", ".confluent.types.")  # older versions of confluent-kafka have the second package only
 
 
 def _descriptor(schema: Any) -> bytes:
@@ -115,7 +116,7 @@ def _descriptor(schema: Any) -> bytes:
         ) from error
 
 
-def _known_file(name: str) -> bytes:
+def known_file(name: str) -> bytes:
     """Returns the descriptor of a file that schemas may import without a reference."""
     from google.protobuf import descriptor_pool
 
@@ -126,5 +127,9 @@ def _known_file(name: str) -> bytes:
         file = descriptor_pool.Default().FindFileByName(name)
     except KeyError:
         module = KNOWN[start] + name.removeprefix(start).removesuffix(".proto").replace("/", ".") + "_pb2"
-        file = required(module, f"the import of {name}").DESCRIPTOR
+        purpose = f"the import of {name}"
+        try:
+            file = required(module, purpose).DESCRIPTOR
+        except ConfigError:
+            file = required(module.replace(*RENAMED), purpose).DESCRIPTOR
     return bytes(file.serialized_pb)

@@ -254,6 +254,7 @@ def test_calls_while_another_thread_closes(cluster: FakeCluster) -> None:
     assert "closes this consumer" in str(error)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_calls_in_a_forked_child(cluster: FakeCluster) -> None:
     """In a forked child these methods raise ForkedConsumerError, also if a thread of the parent held the lock."""

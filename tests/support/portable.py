@@ -1,19 +1,23 @@
 """A pytest plugin that hides what only Linux has, so that its tests run as on other systems (`tox -e portable`).
 
 There is no `epoll`, so kconsumer and asyncio wait with `select`. `SO_RCVLOWAT` is not set, as on a system that does not
-report a socket whose buffer is full. The plugin is loaded before kconsumer is imported.
+report a socket whose buffer is full. There is no `MSG_PEEK` and no `fork`, nor a call after it; tests that fork skip
+themselves. The plugin is loaded before kconsumer is imported.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import selectors
+import socket
 
 import pytest
 
 for name in [each for each in dir(select) if each.lower().startswith("epoll")]:
     delattr(select, name)
-del selectors.EpollSelector
+del selectors.EpollSelector, socket.MSG_PEEK, os.fork
+os.register_at_fork = lambda **_: None  # type: ignore[assignment]
 selectors.DefaultSelector = selectors.SelectSelector  # type: ignore[assignment,misc]
 
 

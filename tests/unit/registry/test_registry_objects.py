@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool
 from jsonschema import ValidationError
 
 from kconsumer.deserializers import SerializationContext
@@ -21,6 +21,7 @@ from kconsumer.errors import ConfigError
 from kconsumer.formats.framing import UnknownSchemaError
 from kconsumer.registry import AvroDeserializer, JsonSchemaDeserializer, ProtobufDeserializer, Schemas
 from kconsumer.registry.clients import resolved
+from kconsumer.registry.protobuf import known_file
 from support.registry import values
 
 CONTEXT = SerializationContext("orders", "value", [])
@@ -169,6 +170,16 @@ def test_imports_without_a_reference(name: str, kind: str) -> None:
     client = Fixed(Schema(base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF"))
     found: Any = ProtobufDeserializer(client)(b"\0\0\0\0\1\0\n\0", CONTEXT)
     assert (True, kind) == (found.HasField(field.name), found.part.DESCRIPTOR.full_name)
+
+
+def test_an_import_with_an_older_confluent_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 2.14 has the file in a package of another name, and registers it under that name."""
+    package, name = "confluent_kafka.schema_registry.confluent", "confluent/type/decimal.proto"
+    older = SimpleNamespace(DESCRIPTOR=SimpleNamespace(serialized_pb=known_file(name)))
+    monkeypatch.setitem(sys.modules, f"{package}.type.decimal_pb2", None)
+    monkeypatch.setitem(sys.modules, f"{package}.types.decimal_pb2", older)
+    monkeypatch.setattr(descriptor_pool, "Default", descriptor_pool.DescriptorPool)
+    test_imports_without_a_reference(name, "confluent.type.Decimal")
 
 
 def test_imports_of_other_files() -> None:
