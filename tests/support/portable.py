@@ -17,7 +17,7 @@ import pytest
 for name in [each for each in dir(select) if each.lower().startswith("epoll")]:
     delattr(select, name)
 del selectors.EpollSelector, socket.MSG_PEEK, os.fork
-os.register_at_fork = lambda **_: None  # type: ignore[assignment]
+os.register_at_fork = lambda **_: None
 selectors.DefaultSelector = selectors.SelectSelector  # type: ignore[assignment,misc]
 
 
