@@ -1,4 +1,4 @@
-"""The Python interface for encoding and decoding: single messages, and complete requests and responses.
+"""The Python interface of the codec: it encodes and decodes single messages, and complete requests and responses.
 
 Decides the headers of requests and responses. The plans of `kconsumer.schema` define the fields of messages.
 decoder.pyx and encoder.pyx define how values are encoded.
