@@ -10,11 +10,11 @@ A section begins with `hold` and ends with `release`. In nested sections only th
 handlers. Between public calls the handlers are always the user's own: `asyncio.run`, for example, handles Ctrl-C only
 if `signal.getsignal` returns Python's handler, and a handler that calls the one it has replaced must not call ours.
 
-Each section replaces the handlers that the last `refresh` has found, usually that of Ctrl-C alone. Sections that wait
-call `refresh`, which finds handlers that the user has installed since. It compares the handlers of all signals with
-those that it saw last, and does more only if one of them is another object. All this is compiled code
-(`kconsumer._core.lock`), 0.3 µs for a section and 0.6 µs for `refresh`. What happens to a signal that arrives
-is decided here.
+A section begins by replacing the handlers that earlier ones have found, usually that of Ctrl-C alone. Then it compares
+the handlers of all signals with those that it saw last, because the user may have installed one since, and does more
+only if one of them is another object. Callbacks run between sections, so a nested section need not look again. All
+this is compiled code (`kconsumer._core.lock`), 0.6 µs for a section. What happens to a signal that arrives is decided
+here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DeferredSignals(HeldHandlers):
         handler = self.handlers[number]
         if callable(handler):
             handler(number, frame)
-        else:  # the default action, or none: user code has reset the handler since `refresh`
+        else:  # the default action, or none: user code has reset the handler since it was replaced
             _signal.raise_signal(number)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:

@@ -60,7 +60,6 @@ def _deferring_signals(operation: Operation[T], components: ClientComponents) ->
     while True:
         holds = SIGNALS.hold(components.end_wait)
         try:
-            SIGNALS.refresh()
             request: Wait = next(operation) if error is None else operation.throw(error)
         except StopIteration as end:
             result: T = end.value

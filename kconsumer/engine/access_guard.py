@@ -55,7 +55,6 @@ def guarded(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P
         try:
             holds = SIGNALS.hold(guard.end_wait)
             try:
-                SIGNALS.refresh()
                 return method(self, *args, **kwargs)
             finally:
                 if holds:

@@ -55,7 +55,7 @@ def _call(
         raise StateError("an assignor cannot call methods of the consumer")
     if SIGNALS.active:
         SIGNALS.recover()
-    holds = SIGNALS.hold_all(parts.end_wait)
+    holds = SIGNALS.hold(parts.end_wait)
     try:
         try:
             _acquire(parts, guard)

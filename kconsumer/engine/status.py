@@ -59,7 +59,6 @@ class StatusView:
         parts = self._components
         holds = SIGNALS.hold(parts.end_wait)  # a signal handler must not change the state while it is read
         try:
-            SIGNALS.refresh()
             if not parts.lock.acquire(blocking=False):
                 return f"{len(parts.assignment.assigned())} partitions, busy in another thread"
             try:

@@ -19,7 +19,7 @@ from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import KafkaError
 from kconsumer.testing import FakeCluster
 from support.harnesses.engines import ENGINES
-from support.harnesses.inside import guard_of
+from support.harnesses.inside import guard_of, parts_of
 from support.harnesses.interruptions import arrival, at_point, handler, no_thread_left, one_of, signal_after
 from support.harnesses.stopwatch import Stopwatch
 
@@ -255,3 +255,21 @@ def test_ctrl_c_ends_a_close_that_waits_to_leave(cluster: FakeCluster, kind: str
         assert time.monotonic() - began < 8
         assert guard_of(consumer).closed
     assert no_thread_left()
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("call", ["next", "poll", "poll_arrow", "seek", "metrics"])
+def test_no_new_handler_runs_under_the_lock(cluster: FakeCluster, kind: str, call: str) -> None:
+    """A handler that was installed just before a call never runs while the call holds the lock of the engine, also if
+    the call finds records at once.
+    """
+    owned: list[bool] = []
+    with member(cluster, kind) as consumer:
+        is_owned, point, moments = parts_of(consumer).lock._is_owned, 0, 1
+        while point < moments:
+            point += 1
+            consumer.assignment()  # finds that there is no handler of this signal
+            with handler(signal.SIGUSR1, lambda *_: owned.append(is_owned())):
+                moments, _ = at_point(lambda: quiet(CALLS[call], consumer), point, arrival(signal.SIGUSR1))
+    assert owned
+    assert not any(owned)

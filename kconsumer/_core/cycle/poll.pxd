@@ -61,7 +61,7 @@ cdef class PollState:
     cdef double max_poll_interval_ms
 
     cdef object begin(self, double timeout_ms, Py_ssize_t max_records, object max_bytes)
-    cdef object collect(self, Py_ssize_t max_records, object max_bytes, bint find_handlers=*)
+    cdef object collect(self, Py_ssize_t max_records, object max_bytes)
     cdef Wait find_wait(self, Timer timer)
     cdef object take_waited(self, Py_ssize_t max_records, object max_bytes)
     cdef bint is_group_idle(self) except -1

@@ -120,7 +120,6 @@ cdef class DriverState:
             self._check_open()
         holds = signals.begin(parts.end_wait)
         try:
-            signals.find_new()
             if wait.managers:
                 self._step(wait, timeout_ms)
             else:
@@ -243,7 +242,7 @@ cdef class PollState:
         if not driver.is_unchanged() and not self.is_group_idle():  # the group was idle when this poll began
             return None
         self._metrics.wait_ended(self._clock.now())
-        return self.collect(max_records, max_bytes, False)  # the wait has found new handlers
+        return self.collect(max_records, max_bytes)
 
     cdef bint is_group_idle(self) except -1:
         return self.group is None or self.group.membership.idle or not self.subscription.is_group_managed
@@ -254,10 +253,8 @@ cdef class PollState:
     def _collect(self, Py_ssize_t max_records, max_bytes):
         return self.collect(max_records, max_bytes)
 
-    cdef object collect(self, Py_ssize_t max_records, object max_bytes, bint find_handlers=True):
+    cdef object collect(self, Py_ssize_t max_records, object max_bytes):
         """Take records from the buffer and send the next fetch. Returns the records, or None if there are none.
-
-        `find_handlers`: user code may have installed signal handlers since they were found last.
 
         Returns an empty batch if a position advanced without records. After any exception, the positions are moved
         back.
@@ -265,7 +262,7 @@ cdef class PollState:
         cdef ClientState parts = self.components
         cdef RecordTaker collector = self.collector
         cdef HeldHandlers signals = self.lock.signals
-        cdef bint holds = signals.begin_all(parts.end_wait) if find_handlers else signals.begin(parts.end_wait)
+        cdef bint holds = signals.begin(parts.end_wait)
         try:
             # The same as a Section, without creating one, because every poll that returns records runs this code.
             self.lock.take(True, -1)

@@ -65,7 +65,7 @@ cdef class EngineLock:
             if not blocking:
                 return False
             raise ForkedConsumerError("this consumer belongs to the process that has forked; make a new one")
-        defers = self.signals.begin_all(None)
+        defers = self.signals.begin(None)
         try:
             if not (self.acquire_inner() if blocking and timeout == -1 else self.acquire_inner(blocking, timeout)):
                 if defers:
@@ -169,7 +169,7 @@ cdef class Section:
     cdef int enter(self) except -1:
         cdef ClientState parts = self.parts
         cdef Step step = parts.step
-        self.holds = self.signals.begin_all(parts.end_wait)
+        self.holds = self.signals.begin(parts.end_wait)
         # Set before the lock is acquired. If an asynchronous exception hits between the acquisition and the body,
         # the lock stays acquired. Later calls then raise StateError, and close() releases the lock.
         # A shared call holds the lock already. The thread that polls may have set the flag, and wait for the lock: then

@@ -11,14 +11,14 @@ cdef class HeldHandlers:
     cdef readonly dict noted        # signals that arrived while deferred, in order of arrival: number -> frame
     cdef readonly dict handlers     # the original handler of every signal that was ever replaced
     cdef tuple numbers
-    cdef tuple known                # the signals that had Python handlers at the last `refresh`
-    cdef list seen                  # the handlers of all signals at the end of the last `refresh`
+    cdef tuple known                # the signals that had Python handlers at the last `find_new`
+    cdef list seen                  # the handlers of all signals at the end of the last `find_new`
     cdef bint changed               # the user has changed the handler of a known signal since then
 
-    # `hold`, `hold_all`, `refresh` and `release` for compiled code.
+    # `hold` and `release` for compiled code.
     cdef bint begin(self, object wake) except -1
-    cdef bint begin_all(self, object wake) except -1
-    cdef int find_new(self) except -1
     cdef int end(self) except -1
+    cdef int find_new(self) except -1
+    cdef int restore(self) except -1
     cdef bint any_changed(self) except -1
     cdef int defer_all(self) except -1

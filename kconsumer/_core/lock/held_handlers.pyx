@@ -1,7 +1,7 @@
 """Replaces the Python signal handlers of the process, and restores them.
 
-This runs twice in a poll that waits for the network, so it is compiled: a pair of `hold` and `release` takes 0.3 µs,
-most of it in two system calls for each handler. `kconsumer._internal.deferred_signals` decides what happens to a signal
+This runs twice in a poll that waits for the network, so it is compiled: a pair of `hold` and `release` takes 0.6 µs,
+half of it in two system calls for each handler. `kconsumer._internal.deferred_signals` decides what happens to a signal
 that arrives meanwhile.
 
 A handler that raises can interrupt this code only inside `signal.signal`, which runs the handlers of the signals that
@@ -48,14 +48,16 @@ cdef class HeldHandlers:
 
         Returns True if this call began to defer. The caller must then call `release`. On any thread but the main
         thread, or if handlers are deferred already, does nothing and returns False.
+
+        Afterwards every Python handler is replaced, whenever it was installed: a nested call, which acquires a lock,
+        does not look again. Until then `active` is False. So a handler that runs in the middle of this, and those calls
+        of it that begin to defer handlers, find what they would have found just before.
         """
         return self.begin(wake)
 
     cdef bint begin(self, object wake) except -1:
         if self.active or PyThread_get_thread_ident() != self.main:
             return False
-        self.wake = wake
-        self.active = True
         try:
             for number in self.known:
                 handler = self.set_handler(number, self.note)
@@ -63,47 +65,30 @@ cdef class HeldHandlers:
                 if handler is not self.note and handler is not self.handlers[number]:
                     self.handlers[number] = handler
                     self.changed = True
+            self.find_new()
         except BaseException as error:  # a handler that is not replaced yet raised
-            self.end()
+            self.restore()
             if isinstance(error, ValueError) and "main thread" in str(error):
                 # `main` is not the main thread: this is a sub-interpreter, or a thread other than the main thread has
                 # imported `threading`.
                 self.main = 0
                 return False
             raise
+        self.wake = wake
+        self.active = True
         return True
-
-    def hold_all(self, wake=None):
-        """Begin to defer signal handlers, like `hold`, including those that were installed since the last `refresh`."""
-        return self.begin_all(wake)
-
-    cdef bint begin_all(self, object wake) except -1:
-        if not self.begin(wake):
-            return False
-        try:
-            self.find_new()
-        except BaseException:  # a handler that is not replaced yet raised
-            self.end()
-            raise
-        return True
-
-    def refresh(self):
-        """Find the signals that have Python handlers now, and defer those that are not deferred yet.
-
-        `hold` uses the result of the last call, because checking all signals takes longer than replacing a few
-        handlers.
-        """
-        self.find_new()
 
     cdef int find_new(self) except -1:
-        if not self.active or PyThread_get_thread_ident() != self.main:
-            return 0
-        if self.changed or self.any_changed():
+        """Replace the handlers that were installed since the last call. A handler that runs meanwhile may change some.
+
+        Only the main thread may call this.
+        """
+        while self.changed or self.any_changed():
             self.defer_all()
         return 0
 
     cdef bint any_changed(self) except -1:
-        """Returns True if the handler of any signal is another object than at the end of the last `refresh`.
+        """Returns True if the handler of any signal is another object than at the end of the last `find_new`.
 
         This is asked in each poll, for all signals, so it calls the C function behind `get_handler`, which takes half
         of the instructions.
@@ -130,11 +115,16 @@ cdef class HeldHandlers:
         # `note`. That does no harm: while `active` is False, `note` calls the original handler.
         self.active = False
         self.wake = None
+        self.restore()
+        if self.noted:
+            self.run_handlers()
+        return 0
+
+    cdef int restore(self) except -1:
+        """Install the original handlers again."""
         for number in self.known:
             if self.get_handler(number) is self.note:  # else user code has installed another one
                 self.set_handler(number, self.handlers[number])
-        if self.noted:
-            self.run_handlers()
         return 0
 
     def run_noted(self):
@@ -160,7 +150,7 @@ cdef class HeldHandlers:
             if handler is self.note:
                 if callable(self.handlers[number]):
                     known.append(number)
-                else:  # reset by the user since the last `refresh`
+                else:  # reset by the user since the last `find_new`
                     self.set_handler(number, self.handlers[number])
             elif callable(handler):
                 known.append(number)

@@ -37,9 +37,7 @@ def nothing(_number: int, _frame: Any) -> None:
 
 def held() -> bool:
     """Defer the currently installed handlers."""
-    begun = SIGNALS.hold()
-    SIGNALS.refresh()
-    return begun
+    return SIGNALS.hold()
 
 
 @pytest.mark.parametrize("number", SENT, ids=lambda number: number.name)
@@ -80,7 +78,6 @@ def test_the_wait_ends_when_a_signal_arrives() -> None:
     woken, seen = [], []
     signal.signal(signal.SIGUSR1, lambda *_: seen.append(SIGNALS.held))
     SIGNALS.hold(lambda: woken.append(1))
-    SIGNALS.refresh()
     signal.raise_signal(signal.SIGUSR1)
     assert [1] == woken
     SIGNALS.run_noted()
@@ -118,7 +115,7 @@ def test_ignored_signals_stay_ignored() -> None:
 
 
 def test_handler_reset_after_the_last_look() -> None:
-    """A signal whose handler was reset to the default after `refresh` has its default action at the release."""
+    """A signal whose handler is ignored since the last section stays ignored."""
     signal.signal(signal.SIGUSR1, lambda *_: None)
     held()
     SIGNALS.release()
@@ -131,7 +128,7 @@ def test_handler_reset_after_the_last_look() -> None:
 
 @pytest.mark.parametrize("number", SENT, ids=lambda number: number.name)
 def test_handlers_installed_between_sections(number: signal.Signals) -> None:
-    """`refresh` defers a handler that was installed, replaced, or reset and installed again since its last call."""
+    """`hold` defers a handler that was installed, replaced, or reset and installed again since its last call."""
     seen: list[str] = []
 
     def another(name: str) -> Any:
@@ -152,7 +149,7 @@ def test_handlers_installed_between_sections(number: signal.Signals) -> None:
 
 
 def test_a_section_replaces_only_known_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While no handler changes, a section replaces and restores the known ones, and `refresh` replaces none."""
+    """While no handler changes, a section replaces and restores the known ones, and no other."""
     held()
     SIGNALS.release()
     calls: list[int] = []
@@ -166,7 +163,6 @@ def test_a_section_replaces_only_known_handlers(monkeypatch: pytest.MonkeyPatch)
     known = [int(number) for number in signal.valid_signals() if callable(signal.getsignal(number))]
     assert signal.SIGINT in known
     held()
-    SIGNALS.refresh()
     SIGNALS.release()
     assert sorted(2 * known) == sorted(calls)
 
