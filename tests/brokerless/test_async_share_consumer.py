@@ -8,7 +8,6 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-import pyarrow
 import pytest
 
 from kconsumer import ShareRecord, TopicPartition
@@ -124,22 +123,6 @@ def test_a_cancelled_poll_after_a_loop_that_stops_early(cluster: FakeCluster) ->
             await asyncio.wait([poll])
             continues.set()
             assert [(1, 2), (2, 2)] == deliveries(await read(consumer, 2))
-
-    asyncio.run(main())
-
-
-def test_arrow(cluster: FakeCluster) -> None:
-    """The records of a poll become Arrow columns without deserializers; explicit mode refuses it."""
-
-    async def main() -> None:
-        async with make(cluster, value_deserializer=int) as consumer:
-            while not (batch := await consumer.poll_arrow(1.0, columns=["offset", "value"])).num_rows:
-                pass
-            assert {"offset": [0, 1, 2], "value": [b"0", b"1", b"2"]} == pyarrow.record_batch(batch).to_pydict()
-            assert not await consumer.poll(0.3)
-        async with make(cluster, share_acknowledgement_mode="explicit") as consumer:
-            with pytest.raises(StateError, match="implicit"):
-                await consumer.poll_arrow(0)
 
     asyncio.run(main())
 

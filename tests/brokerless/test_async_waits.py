@@ -14,7 +14,6 @@ from kconsumer import ConsumerRecords, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import WakeupError
 from kconsumer.testing import FakeCluster
-from support.aio.blocking import BlockingConsumer, ThreadRunners
 from support.harnesses.inside import engine_of
 
 pytestmark = pytest.mark.network_thread
@@ -123,25 +122,6 @@ def test_a_call_while_a_callback_is_due_lets_other_tasks_run(cluster: FakeCluste
             cluster.start(1)
 
     asyncio.run(asyncio.wait_for(main(), 20))
-
-
-def test_blocking_calls_in_callbacks_of_a_blocking_consumer(cluster: FakeCluster) -> None:
-    """The facade for tests passes itself to plain callbacks, which may call blocking methods."""
-    positions = []
-    runners = ThreadRunners()
-    with BlockingConsumer(
-        runners, bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
-    ) as consumer:
-
-        def on_assign(given: BlockingConsumer, partitions: tuple[TopicPartition, ...]) -> None:
-            assert given is consumer
-            positions.extend(given.position(tp) for tp in partitions)
-
-        consumer.subscribe(["orders"], on_assign=on_assign)
-        read = [record.offset for _, record in zip(range(10), consumer, strict=False)]
-    runners.close()
-    assert list(range(10)) == read
-    assert [0] == positions
 
 
 def total(consumer: AsyncConsumer, name: str) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kconsumer import ShareConsumer, ShareRecord, groups
+from kconsumer import ShareConsumer, ShareRecord
 from kconsumer.cli import main
 from kconsumer.testing import FakeCluster
 
@@ -66,39 +66,6 @@ def test_groups_shows_share_groups(cluster: FakeCluster, capsys: pytest.CaptureF
     shown(capsys, cluster, "delete", "g")
     with pytest.raises(ValueError, match="no group 'g'"):
         cluster.group("g")
-
-
-def test_offsets_of_share_groups_are_reset_and_deleted(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without --execute, the commands show what they would do. A group with members is refused."""
-    cluster.produce("t", [b"%d" % i for i in range(4)], partition=0)
-    servers = ["-b", cluster.bootstrap_servers]
-    with member(cluster) as consumer:
-        for record in receive(consumer, 4):
-            record.ack()
-        consumer.commit()
-        for refused in (["reset", "g", "--to", "earliest"], ["delete-offsets", "g", "--topic", "t"]):
-            assert 1 == main(["groups", *refused, *servers])
-            assert "is not empty" in capsys.readouterr().err
-    assert 1 == main(["groups", "reset", "g", "--shift", "-1", *servers])
-    assert "name a position with --to" in capsys.readouterr().err
-    before = groups.offsets("g", cluster.bootstrap_servers)
-    (_, row) = shown(capsys, cluster, "reset", "g", "--to", "1", "--topic", "t:0")
-    assert ["t", "0", "0", "1", "1", "0", "4", "3"] == row
-    assert before == groups.offsets("g", cluster.bootstrap_servers)
-    shown(capsys, cluster, "reset", "g", "--to", "1", "--topic", "t:0", "--execute")
-    with member(cluster) as consumer:
-        records = receive(consumer, 3)
-        assert [(1, 1), (2, 1), (3, 1)] == [(record.offset, record.delivery_count) for record in records]
-        for record in records:
-            record.ack()
-        consumer.commit()
-    assert ["t", "0", "1"] in shown(capsys, cluster, "delete-offsets", "g", "--topic", "t")
-    assert 1 == main(["groups", "delete-offsets", "g", "--topic", "u", *servers])
-    assert "kconsumer: group 'g' has no offsets of topic 'u'\n" == capsys.readouterr().err
-    shown(capsys, cluster, "delete-offsets", "g", "--topic", "t", "--execute")
-    assert {} == groups.offsets("g", cluster.bootstrap_servers)
 
 
 @pytest.mark.parametrize(

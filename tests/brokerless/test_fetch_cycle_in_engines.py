@@ -18,9 +18,7 @@ import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.aio import AsyncConsumer
-from kconsumer.errors import KafkaError, StateError
 from kconsumer.net.connection import Connection
-from kconsumer.state.assignment import Assignment
 from kconsumer.testing import FakeCluster
 from support.harnesses.engines import ENGINES
 from support.harnesses.interruptions import handler
@@ -210,40 +208,3 @@ def test_throttling(engine: str, exchanges: Exchanges) -> None:
             records.read(consumer, 60, 9)
             metrics = {name.name: value for name, value in consumer.metrics().items()}
         assert (True, True) == (metrics["fetch-throttle-time-max"] > 0, exchanges.responses > 3)
-
-
-@pytest.mark.parametrize("error", [MemoryError, RuntimeError, KafkaError])
-@pytest.mark.parametrize(("owner", "name"), [(Assignment, "move_to_end"), (Connection, "encode")])
-@pytest.mark.parametrize("engine", ENGINES)
-def test_exception_while_a_response_is_handled(
-    engine: str, owner: Any, name: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After an exception in the middle, the consumer loses and repeats nothing, or each further call is refused."""
-    with FakeCluster() as cluster:
-        records = Records(cluster)
-        with reader(records, engine) as consumer:
-            called, failed = getattr(owner, name), []
-
-            def fail(*args: Any) -> Any:
-                if len(failed) < 3:
-                    failed.append(name)
-                    raise error("once")
-                return called(*args)
-
-            monkeypatch.setattr(owner, name, fail)
-            deadline = time.monotonic() + LIMIT_S
-            for round_ in range(40):
-                if round_ > 4 and failed:
-                    break
-                if round_ % 5 == 0:
-                    cluster.fail_next("Fetch", "FETCH_SESSION_ID_NOT_FOUND")  # then requests are encoded again
-                records.write(round_, 1 + round_ % 3)
-                while not records.complete:
-                    assert time.monotonic() < deadline, consumer.partition_states()
-                    try:
-                        records.take(consumer.poll(0.1))
-                    except StateError:
-                        return
-                    except (error, KafkaError):
-                        continue
-        assert failed

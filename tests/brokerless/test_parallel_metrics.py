@@ -10,17 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from prometheus_client import CollectorRegistry
 
 from kconsumer import ConsumerRecord, TopicPartition
 from kconsumer._core.lock import Clock
-from kconsumer.opentelemetry import OpenTelemetryReporter
 from kconsumer.parallel import Processor, Retry
 from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.run_metrics import WARNING_MS
-from kconsumer.prometheus import PrometheusReporter
 from kconsumer.testing import MockConsumer
 
 TP = TopicPartition("t", 0)
@@ -51,36 +46,6 @@ def test_metrics_of_a_run(consumer: MockConsumer) -> None:
     counts = ("records-processed-total", "records-failed-total", "retries-total", "records-in-flight", "suspended")
     assert [9, 1, 2, 0, 0] == [found[name] for name in counts]
     assert 0 <= found["handler-time-avg"] <= found["handler-time-max"]
-
-
-def test_exported_metrics() -> None:
-    """Reporters of Prometheus and OpenTelemetry export all metrics of a run, and then those of the next run."""
-    registry, reader = CollectorRegistry(), InMemoryMetricReader()
-    meters = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
-    reporters = [PrometheusReporter(registry), OpenTelemetryReporter(meters)]
-    options: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False, "consumer_timeout_ms": 50}
-    with MockConsumer(auto_offset_reset="earliest", metrics_reporters=reporters, **options) as consumer:
-        consumer.assign([TP])
-        for size in (4, 3):
-            consumer.add_records(TP, [b"v"] * size)
-            processor = Processor(consumer, lambda record: None)
-            processor.run()
-            expected = {name.name: value for name, value in processor.metrics().items()}
-            del expected["records-processed-rate"]  # it changes with time
-            assert size == expected["records-processed-total"]
-            prefix = "kconsumer_parallel_metrics_"
-            scraped = {s.name: s.value for family in registry.collect() for s in family.samples}
-            assert expected == {name: scraped[prefix + name.replace("-", "_")] for name in expected}
-            exported = reader.get_metrics_data()
-            assert exported is not None
-            found = {
-                metric.name.removeprefix("kconsumer.parallel-metrics."): point.value
-                for resource in exported.resource_metrics
-                for scope in resource.scope_metrics
-                for metric in scope.metrics
-                for point in metric.data.data_points
-            }
-            assert expected == {name: found[name] for name in expected}
 
 
 class SetClock(Clock):

@@ -15,7 +15,6 @@ from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import ConfigError, StateError
 from kconsumer.parallel import AsyncProcessor, Processor, Retry, ShareProcessor, process
 from kconsumer.testing import FakeCluster
-from support.harnesses.parallel_handlers import handle_nothing
 from support.harnesses.parallel_runs import run_until_finished
 from support.members.share_groups import configure_group
 
@@ -193,21 +192,6 @@ def test_a_cancelled_run(cluster: FakeCluster) -> None:
 # --- ShareConsumer ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("executor", ["threads", "processes", "asyncio"])
-def test_a_share_consumer(cluster: FakeCluster, executor: Any) -> None:
-    """Each finished record is accepted: no member receives it again."""
-
-    async def handle_async(record: ConsumerRecord) -> None:
-        await asyncio.sleep(0)
-
-    handler = handle_async if executor == "asyncio" else handle_nothing
-    with member(cluster) as source:
-        processor = ShareProcessor(source, handler, workers=4, order="none", executor=executor)
-        summary = run_until_finished(processor, RECORDS)
-    assert (RECORDS, "stop", {}) == (summary.processed, summary.reason, dict(summary.committed))
-    assert RECORDS == acknowledged(cluster)
-
-
 def test_rejected_records(cluster: FakeCluster) -> None:
     """After the last attempt a record is rejected, which no member receives again."""
     attempts: Counter[bytes] = Counter()
@@ -223,26 +207,6 @@ def test_rejected_records(cluster: FakeCluster) -> None:
             ShareProcessor(source, handle, order="none", on_failure="skip", retry=retry), RECORDS
         )
     assert (RECORDS - 1, 1, 2, 3) == (summary.processed, summary.failed, summary.retries, attempts[b"55"])
-    assert RECORDS == acknowledged(cluster)
-
-
-def test_released_records(cluster: FakeCluster) -> None:
-    """With on_failure="stop" the record and those that were not started are released, and delivered again."""
-    finished = Calls()
-    failing = True
-
-    def handle(record: ConsumerRecord) -> None:
-        if failing and record.value == b"55":
-            raise ValueError(record.value)
-        finished.add(record)
-
-    with member(cluster) as source, pytest.raises(ValueError, match="55"):
-        process(source, handle, workers=1, order="none", retry=None)
-    assert len(finished) < RECORDS
-    failing = False
-    with member(cluster) as source:
-        process(source, handle, workers=1, order="none")
-    assert (RECORDS, {1}) == (len(finished), set(finished.values()))
     assert RECORDS == acknowledged(cluster)
 
 

@@ -36,7 +36,6 @@ LONGEST = (
     "test_who_serves.py",
     "test_mixed_groups.py",
     "test_chaos.py",
-    "test_many_partitions.py",
     "test_transactions.py",
     "test_sasl.py",
     "test_tls.py",

@@ -14,7 +14,6 @@ from kconsumer import Consumer, GroupMetadata
 from kconsumer.errors import CommitFailedError
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
-from support.harnesses.inside import engine_of
 from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, read, tps
 
 pytestmark = pytest.mark.classic_protocol
@@ -195,44 +194,6 @@ def test_enforce_rebalance(topic: str, member: New) -> None:
 
 
 # --- static members ---
-
-
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_restart_of_a_static_member_causes_no_rebalance(topic: str, member: New, assignor: str) -> None:
-    """A static member that closes and returns within its session timeout gets its partitions back; the other members
-    see no rebalance and keep their partitions.
-    """
-    listener = Recorder()
-    options = {"assignors": [assignor], "session_timeout_ms": 20_000}
-    stays = member(group_instance_id="stays", **options)
-    stays.subscribe([topic], listener=listener)
-    restarts = member(topic, group_instance_id="restarts", **options)
-    poll_until([stays, restarts], lambda: [1, 1] == [len(stays.assignment()), len(restarts.assignment())])
-    poll_until([stays, restarts], lambda: all(engine_of(c)._group_idle() for c in (stays, restarts)))
-    assigned, calls = restarts.assignment(), list(listener.calls)
-    generation = stays.group_metadata().generation_id
-    restarts.close()
-    again = member(topic, group_instance_id="restarts", **options)
-    poll_until([stays, again], lambda: again.assignment() == assigned)
-    for _ in range(5):
-        stays.poll(0.1)
-        again.poll(0.1)
-    assert calls == listener.calls
-    assert generation == stays.group_metadata().generation_id == again.group_metadata().generation_id
-
-
-def test_static_member_notices_partitions_added_while_it_was_away(kafka: Kafka, topic: str, member: New) -> None:
-    """After a restart, a static leader still detects new partitions (Java
-    testStaticConsumerDetectsNewPartitionCreatedAfterRestart).
-    """
-    options = {"group_instance_id": "i", "metadata_max_age_ms": 200, "session_timeout_ms": 20_000}
-    first = member(topic, **options)
-    await_assignment(first, *tps(topic, 0, 1))
-    first.close()
-    second = member(topic, **options)
-    await_assignment(second, *tps(topic, 0, 1))
-    kafka.add_partitions(topic, 3)
-    await_assignment(second, *tps(topic, 0, 1, 2))
 
 
 def test_static_member_that_exceeds_the_poll_interval(kafka: Kafka, topic: str, member: New) -> None:

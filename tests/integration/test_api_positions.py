@@ -243,23 +243,6 @@ def test_out_of_range_without_policy_raises(ten: TopicPartition, new_consumer: N
     assert numbered(5, 5) == values(read(consumer, 5))
 
 
-@pytest.mark.parametrize(("policy", "start"), [("earliest", 0), ("latest", 10)])
-def test_out_of_range_with_policy_resets(
-    kafka: Kafka, ten: TopicPartition, new_consumer: New, policy: str, start: int
-) -> None:
-    """With a reset policy an offset out of range is replaced by the policy's offset without an error (Java
-    testFetchOutOfRangeOffsetResetConfig…).
-    """
-    consumer = new_consumer(auto_offset_reset=policy)
-    consumer.assign([ten])
-    consumer.seek(ten, 27)
-    if policy == "latest":  # the end must be looked up before there is a new record
-        poll_until(consumer, lambda: consumer.position(ten) != 27)
-    kafka.produce(ten.topic, [b"new"])
-    expected = [*numbered(10), b"new"][start:]
-    assert expected == values(read(consumer, len(expected)))
-
-
 def test_deleted_records_are_skipped(kafka: Kafka, ten: TopicPartition, new_consumer: New) -> None:
     """When the log start has moved past the position, "earliest" continues at the new start and "none" raises."""
     reader = new_consumer(max_poll_records=2)

@@ -13,11 +13,8 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer
-from kconsumer.engine.base import Engine
 from kconsumer.engine.classic import ClassicDriver
-from kconsumer.engine.driver import MAX_MANAGER_POLL_INTERVAL_MS
 from kconsumer.engine.threaded import ThreadedDriver
-from kconsumer.net.wakeup import Waker
 from support.brokers.kafka import Kafka
 from support.harnesses.polling import poll_until
 
@@ -69,37 +66,6 @@ def test_idle_member_takes_few_steps(idle: Consumer, counted: Callable[..., list
     idle.poll(3)
     assert calls
     assert len(calls) < 150, calls
-
-
-def test_poll_that_finds_nothing_makes_no_calls(idle: Consumer, counted: Callable[..., list[str]]) -> None:
-    """Of thousands of consecutive poll(0) calls, only those call managers or wake the network thread that follow an
-    arrival, or a while without such a call.
-    """
-    idle.poll(0)
-    counted(Engine, "_poll_full")
-    calls = counted(Waker, "wake")
-    began = time.monotonic()
-    for _ in range(3000):
-        assert not idle.poll(0)
-    gaps = (time.monotonic() - began) * 1000 / MAX_MANAGER_POLL_INTERVAL_MS
-    assert len(calls) < 100 + 10 * gaps, f"{len(calls)} calls in {gaps} gaps"
-    assert len(calls) < 1500
-
-
-def test_waiting_polls_leave_managers_alone(
-    kafka: Kafka, topic_name: str, idle: Consumer, counted: Callable[..., list[str]]
-) -> None:
-    """Most polls that wait for a single record check only the fetch in flight."""
-    idle.poll(0.1)
-    slow = counted(Engine, "_poll_full")
-    producer = kafka.producer({"linger.ms": 0})
-    began = time.monotonic()
-    for number in range(100):
-        producer.produce(topic_name, str(number).encode())
-        producer.flush(10)
-        assert [str(number).encode()] == [record.value for record in idle.poll(10)]
-    gaps = (time.monotonic() - began) * 1000 / MAX_MANAGER_POLL_INTERVAL_MS
-    assert len(slow) < 20 + 2 * gaps
 
 
 def test_record_is_found_by_polls_that_do_not_wait(kafka: Kafka, topic_name: str, idle: Consumer) -> None:

@@ -14,8 +14,6 @@ NIGHTLY: dict[str, str] = {
     # Real brokers. `make test` has each kind of failure of a broker once, and all rules of groups in virtual time.
     "integration/test_chaos.py": "a rule of groups, handlers or share groups under faults, at random: "
     "simulation/test_scenarios, test_parallel_runs and test_share_groups; brokers that die: test_failover",
-    "integration/test_many_partitions.py": "thousands of partitions: test_fetch_sessions; counts of positions: "
-    "unit/state/test_subscription_state_invariants",
     "integration/test_java_avro.py": "a value that differs from Java's: unit/registry/test_avro_resolution",
     "integration/test_java_sticky_random.py": "a result that is worse than Java's: test_java_assignors and the proofs "
     "of assignors/test_sticky_properties",

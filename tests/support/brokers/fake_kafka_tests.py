@@ -8,7 +8,6 @@ JAVA = "compares with Java classes, or needs Java programs, which start slowly"
 FENCING = "needs brokers that are fenced while they are paused"
 LOG_FILES = "reads or changes the log files of a broker"
 PROXY = "needs brokers with a second listener, behind a proxy"
-SIZE = "has thousands of partitions or millions of records, which take a model in Python long"
 SECURITY = "configures the security protocols of a broker by properties"
 
 #: Modules of tests/integration, or single tests of them as `module::test` or with their parameters.
@@ -39,7 +38,6 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_java_avro.py": JAVA,
     "test_java_sticky_random.py": JAVA,
     "test_java_wire.py": JAVA,
-    "test_many_partitions.py": SIZE,
     "test_metrics.py::test_names_are_kafkas": JAVA,
     "test_mixed_groups.py": JAVA,
     "test_registry_server.py": "runs a schema registry in Java",

@@ -11,7 +11,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -46,7 +46,6 @@ class Link:
         self.listener = listener
         self.conditions = listener.conditions
         self.client_port = client_port
-        self.sent_up = 0  # bytes that have reached the broker
         self._client, self._broker = client, socket.socket()
 
     async def run(self) -> None:
@@ -89,7 +88,6 @@ class Link:
             size = min(size, conditions.cut_after)
         if size:
             await asyncio.get_running_loop().sock_sendall(sink, data[:size])
-            self.sent_up += size if up else 0
         if not up and conditions.cut_after >= 0:
             self.conditions = replace(self.conditions, cut_after=conditions.cut_after - size)
             if conditions.cut_after == size:
@@ -110,9 +108,7 @@ class Listener:
     def __init__(self, target: int) -> None:
         self.target = target
         self.conditions = CALM  # what new links begin with
-        self.refuses = False  # resets every new connection
         self.links: dict[Link, asyncio.Task[None]] = {}
-        self.accepted = 0
         self._socket = socket.create_server((HOST, 0), backlog=64)
         self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[1]
@@ -123,11 +119,7 @@ class Listener:
         while True:
             client, (_, client_port) = await loop.sock_accept(self._socket)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.accepted += 1
             link = Link(self, client, client_port)
-            if self.refuses:
-                link.close()
-                continue
             task = self.links[link] = loop.create_task(link.run())
             task.add_done_callback(partial(self._ended, link))
 
@@ -175,23 +167,17 @@ class Proxy:
         """Returns the open connections to a broker's port, or all."""
         return self._on_loop(lambda: [link for each in self._chosen(port) for link in each.links])
 
-    def accepted(self) -> int:
-        """Returns the number of connections accepted since the start."""
-        return self._on_loop(lambda: sum(each.accepted for each in self._listeners.values()))
-
     def set_conditions(self, conditions: Conditions, link: Link) -> None:
         """Change one open connection."""
         self._on_loop(lambda: setattr(link, "conditions", conditions))
 
-    def set_climate(
-        self, conditions: Conditions, port: int | None = None, *, refuses: bool = False, but: Collection[Link] = ()
-    ) -> None:
-        """Set the conditions of a broker's connections, or of all, for open and for new ones; some may be excepted."""
+    def set_climate(self, conditions: Conditions, port: int | None = None) -> None:
+        """Set the conditions of a broker's connections, or of all, for open and for new ones."""
 
         def change() -> None:
             for listener in self._chosen(port):
-                listener.conditions, listener.refuses = conditions, refuses
-                for link in listener.links.keys() - set(but):
+                listener.conditions = conditions
+                for link in listener.links:
                     link.conditions = conditions
 
         self._on_loop(change)
@@ -205,9 +191,9 @@ class Proxy:
 
         self._on_loop(reset)
 
-    def calm(self, *, but: Collection[Link] = ()) -> None:
-        """Remove all faults, with exceptions; withheld bytes then arrive late."""
-        self.set_climate(CALM, but=but)
+    def calm(self) -> None:
+        """Remove all faults; withheld bytes then arrive late."""
+        self.set_climate(CALM)
 
     def close(self) -> None:
         """Cut everything and end the thread."""

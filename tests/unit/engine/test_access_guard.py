@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
 import warnings
 from collections.abc import Callable
 
@@ -126,37 +125,6 @@ def test_forked_child_is_refused() -> None:
             os._exit(code)
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert (forks, False, 2) == (fork_count(), guard_of(guarded).forked, guarded.double(1))
-
-
-def test_fork_while_another_thread_is_inside() -> None:
-    """In a child that is forked during a call of another thread, a call does not deadlock but raises
-    ForkedConsumerError.
-    """
-    guarded = Guarded()
-    entered, leave = threading.Event(), threading.Event()
-
-    def stay() -> None:
-        entered.set()
-        leave.wait(10)
-
-    thread = threading.Thread(target=guarded.run, args=(stay,))
-    thread.start()
-    entered.wait(10)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            guarded.double(1)
-        except ForkedConsumerError:
-            code = 0
-        finally:
-            os._exit(code)
-    status = os.waitpid(child, 0)[1]
-    leave.set()
-    thread.join()
-    assert 0 == os.waitstatus_to_exitcode(status)
 
 
 def test_a_constructor_that_raises_leaves_nothing_to_close(recwarn: pytest.WarningsRecorder) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import threading
 import warnings
 from typing import Any
 
@@ -14,10 +13,9 @@ import pytest
 from kconsumer import AcknowledgeType, ConsumerRecord, ShareConsumer, ShareRecord
 from kconsumer._core.decode import acquired_records
 from kconsumer.decode import decode_batches
-from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError, TimeoutError
+from kconsumer.errors import ForkedConsumerError, StateError, TimeoutError
 from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.types import TopicPartition
-from support.harnesses.inside import guard_of
 
 
 def make(*topics: str, **options: Any) -> ShareConsumer:
@@ -147,33 +145,6 @@ def test_closed() -> None:
     for method in (consumer.poll, consumer.commit, consumer.commit_async, consumer.subscription, consumer.metrics):
         with pytest.raises(StateError, match="closed"):
             method()
-
-
-@pytest.mark.network_thread
-def test_another_thread() -> None:
-    """A second thread is refused while a poll runs, and wakeup() is not."""
-    consumer = make("t")
-    errors: list[Exception] = []
-    started = threading.Event()
-
-    def poll() -> None:
-        started.set()
-        try:
-            consumer.poll(30)
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    started.wait()
-    while not guard_of(consumer).holder:
-        pass
-    with pytest.raises(ConcurrentAccessError):
-        consumer.poll(0)
-    consumer.wakeup()
-    thread.join()
-    assert ["WakeupError"] == [type(error).__name__ for error in errors]
-    consumer.close()
 
 
 def test_an_unclosed_consumer() -> None:

@@ -50,41 +50,6 @@ def reading(cpu: float, records: int, seconds: float = 1.0, **more: Any) -> dict
     return {"cpu_seconds": cpu, "records": records, "seconds": seconds, "peak_rss_mb": 30.0, "version": "1", **more}
 
 
-# --- the producer -----------------------------------------------------------------------------------------------------
-
-
-class Sink:
-    """A producer that only counts."""
-
-    def __init__(self) -> None:
-        self.in_flight = 0
-        self.sent: list[dict[int, int]] = []
-
-    def send(self, counts: dict[int, int]) -> None:
-        """Count a request."""
-        self.sent.append(counts)
-
-
-def test_records_of_one_time_follow_the_rate(producer: ModuleType) -> None:
-    """At 500/s, 200 times per second two or three records are written; together they are 500."""
-    sink = Sink()
-    load = producer.Load(sink, 1, 500.0)
-    for _ in range(200):
-        load._write(0.0)
-    assert {2, 3} == {counts[0] for counts in sink.sent}
-    assert (500, 0) == (load.sent, load.dropped)
-
-
-def test_records_that_come_too_late_are_dropped(producer: ModuleType) -> None:
-    """So are those for which the broker has no time. Both are counted."""
-    sink = Sink()
-    load = producer.Load(sink, 1, 1000.0)
-    load._write(producer.MAX_IN_FLIGHT_S + 0.1)
-    sink.in_flight = 21
-    load._write(0.0)
-    assert (0, 10, []) == (load.sent, load.dropped, sink.sent)
-
-
 # --- rates ------------------------------------------------------------------------------------------------------------
 
 
@@ -151,9 +116,3 @@ def test_each_rate_is_compared_with_the_best_peer_that_keeps_up(small: ModuleTyp
     rows = small.rate_rows([cell])
     assert [True, False, False] == [row.reached for row in rows]
     assert {"< 300 us (confluent)"} == {row.target for row in rows}
-
-
-def test_the_table_of_goals(small: ModuleType) -> None:
-    """A goal that was not reached is easy to see."""
-    rows = [small.Row("a", "≤ 1", "1", reached=True), small.Row("b", "≤ 1", "2", reached=False)]
-    assert ["| a | ≤ 1 | 1 | yes |", "| b | ≤ 1 | 2 | NO |"] == small.table(rows).splitlines()[2:]

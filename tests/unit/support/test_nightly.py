@@ -20,7 +20,7 @@ def test_rows_name_tests(row: str) -> None:
 
 def test_tests_of_a_row() -> None:
     """A row is a module, or the begin of a test's name or of its parameters."""
-    assert is_nightly("tests/integration/test_many_partitions.py::test_x[1]")
+    assert is_nightly("tests/integration/test_chaos.py::test_x[1]")
     assert is_nightly("tests/integration/test_mixed_groups.py::test_classic_group[range-java-leads]")
     assert not is_nightly("tests/integration/test_mixed_groups.py::test_classic_group[cooperative-sticky-java-leads]")
 

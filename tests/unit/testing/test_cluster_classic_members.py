@@ -67,25 +67,6 @@ def test_members_that_do_not_sync_are_removed(cluster: Cluster, clock: VirtualCl
     assert [first.id] == [row.member_id for row in first.join().members]
 
 
-# --- Heartbeat and sessions ---
-
-
-def test_the_last_member_expires(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """Without members the group is empty in the next generation; a new member begins the one after it."""
-    first = member()
-    stable(cluster, clock, first)
-    advance(cluster, clock, 10_000)
-    group = cluster.groups.get("g")
-    assert group is not None
-    assert ("Empty", "consumer") == (group.state_name, group.protocol_type)
-    assert Errors.UNKNOWN_MEMBER_ID == first.heartbeat()
-    assert Errors.UNKNOWN_MEMBER_ID == first.sync().error_code
-    assert Errors.UNKNOWN_MEMBER_ID == first.join().error_code
-    second = member()
-    stable(cluster, clock, second)
-    assert 3 == second.generation
-
-
 # --- LeaveGroup ---
 
 

@@ -9,9 +9,7 @@ from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings
 from support.fakes.cluster_client import advance
-from support.fakes.consumer_members import FakeConsumerMember, settle
-
-FENCED = "The member must abandon all its partitions and rejoin."
+from support.fakes.consumer_members import FakeConsumerMember
 
 
 @pytest.fixture
@@ -46,30 +44,6 @@ def test_group_max_size(cluster: Cluster, clock: VirtualClock) -> None:
     assert [0, 0, 0, Errors.GROUP_MAX_SIZE_REACHED, 0] == errors
 
 
-# --- joining ---
-
-
-# --- epochs ---
-
-
-def test_epochs(one: FakeConsumerMember, two: FakeConsumerMember) -> None:
-    """A greater epoch is fenced. The previous one is fenced unless the member owns only what it has been assigned."""
-    one.join()
-    two.join()
-    settle(one, two)
-    assert 3 == one.epoch
-    for epoch, size in ((4, "greater"), (1, "smaller")):
-        response = one.send(epoch, topic_partitions=[])
-        text = (
-            f"The consumer group member has a {size} member epoch ({epoch}) than the one known by the group "
-            f"coordinator (3). {FENCED}"
-        )
-        assert (Errors.FENCED_MEMBER_EPOCH, text) == (response.error_code, response.error_message)
-    assert Errors.FENCED_MEMBER_EPOCH == one.send(2).error_code
-    assert Errors.FENCED_MEMBER_EPOCH == one.send(2, topic_partitions=one.owned({"t": [0, 1, 2]})).error_code
-    assert (0, 3) == (one.send(2, topic_partitions=one.owned(one.assigned)).error_code, one.heartbeat().member_epoch)
-
-
 # --- reconciliation ---
 
 
@@ -99,21 +73,6 @@ def static(cluster: Cluster, clock: VirtualClock) -> FakeConsumerMember:
     member = FakeConsumerMember(cluster, clock, "s0", instance_id="i")
     member.join()
     return member
-
-
-def test_an_instance_id_in_use(cluster: Cluster, clock: VirtualClock, static: FakeConsumerMember) -> None:
-    """A second member with the instance id of a member that has not left gets UNRELEASED_INSTANCE_ID."""
-    response = FakeConsumerMember(cluster, clock, "s1", instance_id="i").join()
-    text = "Static member s1 with instance id i cannot join the group because the instance id is owned by s0 member."
-    assert (Errors.UNRELEASED_INSTANCE_ID, text) == (response.error_code, response.error_message)
-    response = static.send(2, member_id="s1", instance_id="i")
-    text = "Static member s1 with instance id i was fenced by member s0."
-    assert (Errors.FENCED_INSTANCE_ID, text) == (response.error_code, response.error_message)
-    response = static.send(2, instance_id="j")
-    assert (Errors.UNKNOWN_MEMBER_ID, "Instance id j is unknown.") == (response.error_code, response.error_message)
-
-
-# --- assignors ---
 
 
 # --- the coordinator moves ---
