@@ -139,15 +139,11 @@ $(STAMPS)/kerberos: pyproject.toml $(STAMPS)/package
 kerberos: setup $(STAMPS)/kerberos  ## logins by Kerberos, with a key distribution centre of MIT (installs it)
 	$(PYTEST) tests/kerberos -q
 
-$(STAMPS)/spark-jars: tests/support/spark/spark_jars.py tests/support/spark/SparkKafkaStandIn.scala $(STAMPS)/package
-	PYTHONPATH=tests $(BIN)/python -m support.spark.spark_jars >/dev/null
-	touch $@
-
 $(STAMPS)/postgres:
 	@tools/system-packages $(PYTHON) postgres
 	mkdir -p $(STAMPS) && touch $@
 
-spark: setup $(STAMPS)/spark-jars $(STAMPS)/postgres  ## tests in a real Spark session, beside Spark's own Kafka source (T= picks tests)
+spark: setup $(STAMPS)/postgres  ## tests in a real Spark session, and records of Spark's own Kafka source (T= picks tests)
 	$(PYTEST) tests/spark -q -n 2 --dist loadfile --no-loadscope-reorder $(if $(T),-k '$(T)',-m 'not long')
 
 # These compute, and their results do not depend on the time they take.

@@ -3,7 +3,8 @@
     python benchmarks/spark.py [--records 5000000] [--rounds 3] [--quick] [--json FILE]
 
 Starts one Kafka and a Spark session of two cores, and prints a table of rows per second and of the ratio. With `--json`
-all readings are written to a file. Both sources read the same topic alternately; the best of several rounds counts.
+all readings are written to a file. Both sources read the same topic alternately; the best of several rounds counts. The
+pyspark that has Spark's own source is needed: `pip install --group spark-parity`.
 """
 
 from __future__ import annotations

@@ -150,6 +150,9 @@ def _requested(what: str, request: Callable[..., Any], *arguments: Any, **option
     try:
         return request(*arguments, **options)
     except Exception as error:
-        if getattr(error, "http_status_code", None) == NOT_FOUND:
+        is_missing = getattr(error, "http_status_code", None) == NOT_FOUND
+        if is_missing and (getattr(error, "error_code", 1) or -1) > 0:  # else it is not the registry that responds
             raise UnknownSchemaError(f"the registry has no {what}: {error}") from error
+        if isinstance(error, ValueError):  # a page of a proxy, for example; it says nothing about the record
+            raise ConnectionError(f"the registry's response cannot be read: {error}") from error
         raise

@@ -1,4 +1,6 @@
-"""A Spark session and a broker for all tests here; the session has Spark's own Kafka source and ours."""
+"""A Spark session and a broker for all tests here; the session has our source and, if there is one for this version of
+Spark, Spark's own.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from support.brokers.kafka import DEFAULT_VERSION, Kafka
 from support.brokers.kafka_shared import shared_kafka
 from support.harnesses.ordering import longest_first
 from support.spark.python_path import python_path
-from support.spark.spark_jars import postgres_driver, spark_kafka_jars
+from support.spark.recorded_source import Parity
+from support.spark.spark_jars import SPARK_VERSION, has_own_source, postgres_driver, spark_kafka_jars
 from support.spark.spark_settings import session_settings
 
 LONGEST = (
@@ -46,9 +49,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(300))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test that reads with Spark's own source, and of which nothing is recorded, if there is no such source."""
+    if item.get_closest_marker("parity") and item.get_closest_marker("long") and not has_own_source():
+        pytest.fail(
+            f"this test compares with Spark's own source, and needs pyspark {SPARK_VERSION}: tox -e spark-parity"
+        )
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A session with two cores and both sources."""
+    """A session with two cores."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = python_path()  # of the processes that plan, and of tasks
     from pyspark.sql import SparkSession
@@ -56,7 +67,7 @@ def spark() -> Iterator[Any]:
     import kconsumer.spark
 
     builder = SparkSession.builder.master("local[2]").appName("kconsumer tests")
-    jars = ",".join(str(jar) for jar in (*spark_kafka_jars(), *postgres_driver()))
+    jars = ",".join(map(str, [*postgres_driver(), *(spark_kafka_jars() if has_own_source() else [])]))
     for key, value in {**session_settings(), "spark.jars": jars}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
@@ -70,6 +81,12 @@ def spark() -> Iterator[Any]:
 def kafka(run_folder: Path) -> Kafka:
     """The broker that all tests of the run share."""
     return shared_kafka(run_folder, os.environ.get("KAFKA_VERSION", DEFAULT_VERSION))
+
+
+@pytest.fixture
+def parity(request: pytest.FixtureRequest) -> Parity:
+    """The comparison of our source with Spark's own, or with what is recorded of it."""
+    return Parity(request.node.name)
 
 
 @pytest.fixture

@@ -127,6 +127,7 @@ def letters(folder: Path) -> list[tuple[str, int, int]]:
     return [(line["kind"], line["start"], line["end"]) for line in lines]
 
 
+@pytest.mark.parity
 def test_corrupt_batches_under_each_policy(spark: Any, damaged: KafkaCluster, tmp_path: Path) -> None:
     """Corrupt batches fail a batch and a stream, as in Spark's own source, or are skipped, or are skipped and reported;
     the rows of the last two are the same.

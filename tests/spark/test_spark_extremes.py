@@ -41,6 +41,7 @@ def same(spark: Any, folder: Path, given: Options) -> Outcome:
     return ours
 
 
+@pytest.mark.parity
 @pytest.mark.long
 def test_a_compacted_topic(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """Micro-batches over a compacted topic count offsets, and gaps are not reported as data loss."""
@@ -53,6 +54,7 @@ def test_a_compacted_topic(spark: Any, kafka: Kafka, topic_name: str, tmp_path: 
     assert -(-end // 40) == len(outcome.batches)
 
 
+@pytest.mark.parity
 def test_mostly_empty_partitions(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """Of twelve partitions two have records, and one has only deleted records; the micro-batches equal those of Spark's
     source.

@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_
 from support.brokers.kafka import Kafka
 from support.registry import values
 from support.registry.server import registry_server
-from support.spark.spark_parity import OURS, THEIRS, Stream, failure
+from support.spark.spark_parity import OURS, Stream, failure
 
 SCHEMA = (
     "id long, amount double, price decimal(10,2), name string, tags array<string>, at timestamp, day date,"
@@ -56,7 +56,7 @@ def test_json_as_spark_decodes_it(spark: Any, options: dict[str, str]) -> None:
     """The column is a struct of the schema, and its values equal those of Spark's `from_json`."""
     asked = {"valueFormat": "json", "valueSchema": SCHEMA, "onCorrupt": "skip"}
     ours = load(spark, options, **asked).select("offset", "key", "value")
-    raw = spark.read.format(THEIRS).options(**options).load()
+    raw = spark.read.format(OURS).options(**options).load()
     theirs = raw.selectExpr("offset", "key", f"from_json(cast(value as string), '{SCHEMA}') AS value")
     assert theirs.schema == ours.schema
     rows = ours.sort("offset").collect()

@@ -146,6 +146,7 @@ def servers(kafka: Kafka) -> str:
     return kafka.bootstrap_servers
 
 
+@pytest.mark.parity
 @pytest.mark.parametrize("name", CASES)
 def test_same_failures(spark: Any, servers: str, name: str, tmp_path: Any) -> None:
     """Both sources fail the query with the same key phrase."""

@@ -46,6 +46,7 @@ def check_same(spark: Any, kafka: Kafka, write: Callable[[int], None], build: Bu
     return found[OURS]
 
 
+@pytest.mark.parity
 @pytest.mark.long
 def test_streams_that_are_joined(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """An outer join of two streams returns the same pairs, and the same rows without one, after equal watermarks."""
@@ -81,6 +82,7 @@ def _expr(text: str) -> Any:
     return expr(text)
 
 
+@pytest.mark.parity
 @pytest.mark.long
 def test_windows_over_idle_partitions(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """Partitions without new records, or without any, hold back neither the watermark nor windows, as in Spark's own
@@ -107,6 +109,7 @@ def _window() -> Any:
     return window("timestamp", "10 seconds")
 
 
+@pytest.mark.parity
 @pytest.mark.long
 def test_a_batch_that_is_tried_again(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """A function of foreachBatch that fails is called again with the same number and the same rows."""

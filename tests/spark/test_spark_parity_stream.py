@@ -11,7 +11,8 @@ import pytest
 
 from support.brokers.kafka import Kafka
 from support.harnesses.polling import numbered
-from support.spark.spark_parity import OURS, THEIRS, Stream
+from support.spark.recorded_source import Parity
+from support.spark.spark_parity import Stream
 
 T0 = 1_700_000_000_000
 Script = Callable[[Kafka, str, list[Stream]], None]
@@ -111,8 +112,11 @@ CASES: dict[str, tuple[dict[str, str], Script]] = {
 }
 
 
+@pytest.mark.parity
 @pytest.mark.parametrize("name", CASES)
-def test_same_micro_batches(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, name: str) -> None:
+def test_same_micro_batches(
+    spark: Any, kafka: Kafka, parity: Parity, topic_name: str, tmp_path: Path, name: str
+) -> None:
     """Every micro-batch has the same start and end offsets and equally many rows, and all rows are the same in
     the end.
     """
@@ -123,14 +127,15 @@ def test_same_micro_batches(spark: Any, kafka: Kafka, topic_name: str, tmp_path:
         kafka.produce(topic_name, numbered(count), partition=partition, timestamps=stamps)
     options = {key: value.replace("TOPIC", topic_name) for key, value in given.items()}
     options["kafka.bootstrap.servers"] = kafka.bootstrap_servers
-    streams = [Stream(spark, source, options, tmp_path) for source in (THEIRS, OURS)]
+    streams = [Stream(spark, source, options, tmp_path) for source in parity.sources]
     script(kafka, topic_name, streams)
-    theirs, ours = (stream.outcome() for stream in streams)
+    theirs, ours = parity.outcomes([stream.outcome() for stream in streams])
     assert theirs.rows == ours.rows
     assert theirs.batches == ours.batches
 
 
-def test_transactions_in_a_stream(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+@pytest.mark.parity
+def test_transactions_in_a_stream(spark: Any, kafka: Kafka, parity: Parity, topic_name: str, tmp_path: Path) -> None:
     """With read_committed both sources stop at the last stable offset and skip aborted records."""
     kafka.create_topic(topic_name, 1)
     kafka.produce_transaction(topic_name, numbered(5))
@@ -147,11 +152,11 @@ def test_transactions_in_a_stream(spark: Any, kafka: Kafka, topic_name: str, tmp
         "kafka.bootstrap.servers": kafka.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
     }
-    streams = [Stream(spark, source, options, tmp_path) for source in (THEIRS, OURS)]
+    streams = [Stream(spark, source, options, tmp_path) for source in parity.sources]
     once(kafka, topic_name, streams)
     producer.commit_transaction(30)
     once(kafka, topic_name, streams)
-    theirs, ours = (stream.outcome() for stream in streams)
-    assert 9 == len(ours.rows)
+    theirs, ours = parity.outcomes([stream.outcome() for stream in streams])
+    assert 9 == ours.rows[0][0]
     assert theirs.rows == ours.rows
     assert theirs.batches == ours.batches

@@ -13,7 +13,8 @@ import kconsumer.spark
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
 from support.harnesses.polling import numbered
-from support.spark.spark_parity import OURS, THEIRS, Stream, failure, plain
+from support.spark.recorded_source import Parity
+from support.spark.spark_parity import OURS, Outcome, Stream, failure, plain
 
 
 @pytest.fixture
@@ -75,8 +76,11 @@ def test_only_chosen_columns_are_read(spark: Any, options: dict[str, str]) -> No
     assert "offset has type bigint, not int" in failure(lambda: wrong.load().collect())
 
 
+@pytest.mark.parity
 @pytest.mark.parametrize("pushdown", ["true", "false"])
-def test_filters_give_the_same_rows_pushed_or_not(spark: Any, options: dict[str, str], pushdown: str) -> None:
+def test_filters_give_the_same_rows_pushed_or_not(
+    spark: Any, options: dict[str, str], parity: Parity, pushdown: str
+) -> None:
     """With and without pushdown the rows equal those of Spark's own source; with pushdown fewer partitions are read."""
     filters = [
         "partition = 1",
@@ -91,9 +95,10 @@ def test_filters_give_the_same_rows_pushed_or_not(spark: Any, options: dict[str,
     spark.conf.set("spark.sql.python.filterPushdown.enabled", pushdown)
     try:
         for condition in filters:
-            frames = [spark.read.format(s).options(**options).load().filter(condition) for s in (THEIRS, OURS)]
-            theirs, ours = (sorted(map(plain, frame.collect())) for frame in frames)
-            assert theirs == ours, condition
+            readers = (spark.read.format(source).options(**options) for source in parity.sources)
+            found = [Outcome(sorted(map(plain, reader.load().filter(condition).collect()))) for reader in readers]
+            theirs, ours = parity.outcomes(found)
+            assert theirs.rows == ours.rows, condition
         tasks = load(spark, options).filter("partition = 1").rdd.getNumPartitions()
         assert (1 if pushdown == "true" else 3) == tasks
     finally:

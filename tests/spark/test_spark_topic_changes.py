@@ -80,6 +80,7 @@ CASES: dict[str, tuple[dict[str, str], Change, str | None, str | None]] = {
 }
 
 
+@pytest.mark.parity
 @pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_between_two_runs(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, name: str) -> None:
@@ -120,6 +121,7 @@ def test_between_two_runs(spark: Any, kafka: Kafka, topic_name: str, tmp_path: P
         assert theirs.batches == ours.batches
 
 
+@pytest.mark.parity
 @pytest.mark.long
 def test_retention_passes_a_planned_micro_batch(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """The records of a planned micro-batch are deleted before its tasks run. Both sources fail, or read the remaining

@@ -36,7 +36,8 @@ NIGHTLY: dict[str, str] = {
     "unit/offsets/test_initial_positions",
     "integration/test_truncation.py::test_the_old_leader_returns": "unclean elections: "
     "simulation/test_scenarios; a validation that succeeds: unit/offsets/test_validation",
-    # Spark. `make test` has each way to read (batch, stream, each policy) once, next to Spark's own source.
+    # Spark. `make test` has each way to read (batch, stream, each policy) once, and compares with what is recorded of
+    # Spark's own source.
     "spark/test_pipeline.py": "unit/spark/test_spark_pipeline_*",
     "spark/test_pipeline_jdbc.py": "unit/spark/test_spark_pipeline_sinks",
     "spark/test_pipeline_kill.py": "unit/spark/test_spark_stream_offsets: a batch that runs again is the same",

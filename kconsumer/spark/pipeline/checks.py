@@ -7,6 +7,7 @@ does not start a pipeline with a finding of the level `fail`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from kconsumer.spark import options
 from kconsumer.spark.admin import Admin
 from kconsumer.spark.pipeline.jdbc_sink import driver_class
 from kconsumer.spark.pipeline.pipeline_metrics import require_exporters
-from kconsumer.spark.pipeline.settings import PipelineConfig
+from kconsumer.spark.pipeline.settings import PipelineConfig, check_places, places
 from kconsumer.spark.pipeline.sinks import Folder
 from kconsumer.types import TopicPartition
 
@@ -144,16 +145,23 @@ def packages(config: PipelineConfig, spark: Any) -> Iterator[Check]:
 
 
 def outputs(config: PipelineConfig, spark: Any) -> Iterator[Check]:
-    """Check that no output folder is a file."""
-    paths = {
-        "sink.path": config.sink.path,
-        "dead_letters.path": config.dead_letters.path,
-        "aggregate.path": None if config.aggregate is None else config.aggregate_sink.path,
-    }
-    for key, path in paths.items():
-        if path is not None and Folder(spark, path).is_file():
-            text = f"{key} = {path!r} is a file or a root; give a folder, which may be missing"
+    """Check that no folder is a file, and that none is inside another one, in whatever form they are written.
+
+    Readers of an output would also read files of the run that are in it.
+    """
+    folders = {key: Folder(spark, path) for key, path in places(config).items()}
+    for key, folder in folders.items():
+        if folder.is_file():
+            text = f"{key} = {places(config)[key]!r} is a file or a root; give a folder, which may be missing"
             yield Check("output", "fail", text)
+    roots = {key: str(folder.root) for key, folder in folders.items()}
+    files = {"run.progress_log": config.run.progress_log, "run.prometheus_file": config.run.prometheus_file}
+    local = {key: f"file:{os.path.abspath(path)}" for key, path in files.items() if path}
+    try:
+        check_places(roots)
+        check_places({key: root for key, root in roots.items() if key != "run.checkpoint"} | local)
+    except ConfigError as error:
+        yield Check("output", "fail", str(error))
 
 
 def exporters(config: PipelineConfig, spark: Any) -> Iterator[Check]:

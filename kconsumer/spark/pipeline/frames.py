@@ -98,6 +98,7 @@ def decoded(records: Any, decode: Decode, key: Sequence[str] = ()) -> Any:
         frame = frame.withColumn(EVENT_TIME, F.expr(decode.event_time))
     except Exception as error:
         raise _expression("decode.event_time", error) from None
+    _check_repeatable("decode.event_time", frame)
     if frame.schema[EVENT_TIME].dataType.typeName() != "timestamp":
         raise ConfigError(f"decode.event_time = {decode.event_time!r} is not a timestamp; try timestamp_millis(...)")
     if key:
@@ -181,8 +182,9 @@ def _with_key(frame: Any, decode: Decode, key: Sequence[str]) -> Any:
     for name in key:
         if name not in columns:
             raise ConfigError(f"sink.key has {name!r}; the columns are {', '.join(columns)}")
-    frame = frame.withColumn(DELETED, (F.col(_NO_VALUE) if decode.in_source else _no_bytes()).cast("int"))
-    fields = [name for name in key if name not in METADATA]
+    # Avro's null in a union is a value, and deletes nothing.
+    frame = frame.withColumn(DELETED, F.col(f"{_RECORD}.value").isNull().cast("int"))
+    fields = [name for name in key if name not in (*METADATA, *decode.headers)]
     if not fields:
         return frame
     text = F.col(f"{_RECORD}.key").cast("string")
@@ -194,14 +196,12 @@ def _with_key(frame: Any, decode: Decode, key: Sequence[str]) -> Any:
         forms = [found[name]]
         if len(fields) == 1:  # `5` and `abc` as they are; in JSON, text is in quotes
             alone = F.from_json(F.concat(F.lit('{"k":'), text, F.lit("}")), StructType([StructField("k", kind)]))["k"]
-            forms += [F.when(text.startswith('"'), alone), text.try_cast(kind)]
+            # Else it is a frame of Avro or Protobuf, or an object without the column, for example.
+            is_text = F.is_valid_utf8(text) & ~text.startswith("\0") & F.json_object_keys(text).isNull()
+            forms += [F.when(text.startswith('"'), alone), F.when(is_text, text.try_cast(kind))]
         value = F.when(F.col(DELETED) == 1, F.coalesce(*forms)).otherwise(F.col(quoted(name)))
         frame = frame.withColumn(name, value)
     return frame
-
-
-def _no_bytes() -> Any:
-    return F.col(f"{_RECORD}.value").isNull()
 
 
 def _reason(frame: Any, decode: Decode, key: Sequence[str]) -> Any:
@@ -229,9 +229,10 @@ def _reason(frame: Any, decode: Decode, key: Sequence[str]) -> Any:
     for name, rule in decode.rules.items():
         test = ~F.coalesce(F.expr(rule), F.lit(False))
         try:
-            frame.select(test)
+            tested = frame.select(test)
         except Exception as error:
             raise _expression(f"decode.rules.{name}", error) from None
+        _check_repeatable(f"decode.rules.{name}", tested)
         tests.append((test, f"rule {name}"))
     tests.append((F.col(EVENT_TIME).isNull(), "no event time"))
     chain: Any = F
@@ -320,6 +321,17 @@ def partitioned(frame: Any, sink: Sink, time: str) -> Any:
             raise ConfigError(f"partition_by has {name!r}; the columns are {', '.join([*derived, *frame.columns])}")
         frame = frame.withColumn(name, derived[name])
     return frame
+
+
+def _check_repeatable(key: str, frame: Any) -> None:
+    """Raise ConfigError if an expression may have another value when Spark reads a record again.
+
+    Valid rows and dead letters are two reads, so a record might be in neither of them.
+    """
+    if not frame._jdf.queryExecution().analyzed().deterministic():
+        raise ConfigError(
+            f"{key} must have the same value whenever a record is read again; do not use rand() and the like"
+        )
 
 
 def _expression(key: str, error: Exception) -> ConfigError:

@@ -137,7 +137,8 @@ class RowsWriter(Writer):
         self._valid = sinks.make(spark, config.sink)
         path = config.dead_letters.path
         sink = Sink("parquet", path, None, (), 0, None, {})
-        self._invalid = sinks.FileSink(spark, sink) if path and config.decode.on_invalid == "deadletter" else None
+        # Without dead letters, too: those of an earlier attempt of the first micro-batch are deleted.
+        self._invalid = sinks.FileSink(spark, sink) if path else None
 
     def write(self, frame: Any, batch: Batch) -> None:
         """Write valid rows and dead letters, and pass their counts to the reporter."""
@@ -160,7 +161,7 @@ class RowsWriter(Writer):
         self._valid.write(frames.partitioned(rows, self._config.sink, EVENT_TIME), batch)
 
     def _write_dead_letters(self, frame: Any, counts: dict[str, int], batch: Batch) -> None:
-        if self._invalid is not None and counts["invalid"]:
+        if self._invalid is not None and counts["invalid"] and self._config.decode.on_invalid == "deadletter":
             self._invalid.write(frames.dead_letters(frame).repartition(1), batch)
         elif self._invalid is not None:
             self._invalid.write_nothing(batch)

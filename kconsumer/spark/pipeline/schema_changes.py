@@ -1,9 +1,9 @@
 """Adapts a target to columns that have changed between two starts: new columns, and wider types.
 
-The columns of a start are in `schema.json` of the checkpoint, with those by which the output is partitioned. The next
-start compares its own with them. Files keep
-what they have: a column that they lack is null, and Spark reads an `int` as a `bigint` if the reader names its schema.
-Tables are altered. A change that would make the target unreadable is an error before any query starts.
+The columns of a start are in `schema.json` of the checkpoint, with those by which the output is partitioned, and its
+format. The next start compares its own with them. Files keep what they have: a column that they lack is null, and Spark
+reads an `int` as a `bigint` if the reader names its schema. Tables are altered. A change that would make the target
+unreadable is an error before any query starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kconsumer.spark.pipeline.settings import PipelineConfig, Sink, comparable, 
 
 __all__ = ["Change", "adapt", "changes_between", "columns_of", "find_changes", "is_wider"]
 
-NOTE, PARTITIONS = "schema.json", "partition_by"
+NOTE, COPY, PARTITIONS, PLACES = "schema.json", "schema.json.copy", "partition_by", "places"
 WIDENING = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))  # each type holds the values of those before
 DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
@@ -61,16 +61,16 @@ def find_changes(spark: Any, config: PipelineConfig, written: Mapping[str, Any])
     """Returns the columns that have changed since the last start, by query.
 
     `written`: name of a query -> the rows that it writes. Raises ConfigError for a type that is not wider than the one
-    before, for a name that has changed its case only, and for files that would be partitioned in another way. Nothing
-    has changed at the first start, or at the first one after a version that stored no columns.
+    before, for a name that has changed its case only, for another format in the same place, and for files that would be
+    partitioned in another way. Nothing has changed at the first start, or at the first one after a version that stored
+    no columns.
     """
-    text = sinks.Folder(spark, config.run.checkpoint).text(NOTE)
-    stored = json.loads(text) if text else {}
+    stored = _stored(sinks.Folder(spark, config.run.checkpoint))
     fold = comparable(spark)
     found = {}
     for query in written.keys() & stored.keys():
         before = stored[query]
-        _check_partitions(_sink(config, query), stored.get(PARTITIONS, {}).get(query))
+        _check_output(_sink(config, query), *(stored.get(name, {}).get(query) for name in (PARTITIONS, PLACES)))
         found[query] = list(changes_between(before, columns_of(written[query])))
         names = {fold(name): name for name in before}
         for change in found[query]:
@@ -97,16 +97,34 @@ def adapt(spark: Any, config: PipelineConfig, written: Mapping[str, Any]) -> Non
         if changes and config.sink.format not in ("parquet", "console"):
             _alter(spark, _sink(config, query), changes)
     columns: dict[str, Any] = {query: columns_of(frame) for query, frame in written.items()}
-    columns[PARTITIONS] = {query: _sink(config, query).partition_by for query in written}
-    text = json.dumps(columns)
-    sinks.Folder(spark, config.run.checkpoint).write_text(NOTE, text)
+    outputs = {query: _sink(config, query) for query in written}
+    columns[PARTITIONS] = {query: sink.partition_by for query, sink in outputs.items()}
+    columns[PLACES] = {query: (sink.place, sink.format) for query, sink in outputs.items()}
+    for name in (COPY, NOTE):
+        sinks.Folder(spark, config.run.checkpoint).write_text(name, json.dumps(columns))
 
 
-def _check_partitions(sink: Sink, before: list[str] | None) -> None:
-    """Raise ConfigError if the files of an output would be partitioned in another way than before, if that is known.
+def _stored(files: sinks.Folder) -> dict[str, Any]:
+    """Returns what the last start has stored. If it died while it wrote the file, the copy is complete."""
+    try:
+        text = files.text(NOTE)
+        found: dict[str, Any] = {} if text is None else json.loads(text)
+    except Exception:  # of JSON, or of Hadoop for a wrong checksum
+        found = json.loads(files.text(COPY) or "{}")
+    return found
+
+
+def _check_output(sink: Sink, before: list[str] | None, place: list[str] | None) -> None:
+    """Raise ConfigError if an output would have another format than before, or files that are partitioned in another
+    way, as far as that is known.
 
     Spark cannot read such a folder, or ignores a part of its files.
     """
+    if place is not None and place[0] == sink.place and place[1] != sink.format:
+        raise ConfigError(
+            f"{sink.place} has the format {place[1]} and would get {sink.format}; keep sink.format, or write to another"
+            " place, with another checkpoint"
+        )
     if sink.format == "parquet" and before is not None and before != list(sink.partition_by):
         raise ConfigError(
             f"{sink.place} is partitioned by {', '.join(before) or 'no column'}; keep partition_by, or write to another"
@@ -129,7 +147,7 @@ def _alter(spark: Any, sink: Sink, changes: list[Change]) -> None:
             if sink.format == "jdbc":
                 JdbcSink(spark, sink).alter(change.name, change.after, new=change.before is None)
             else:
-                name = sink.table if sink.format == "iceberg" else f"delta.`{sink.path}`"
+                name = sink.table if sink.format == "iceberg" else sinks.delta_table(spark, sink)
                 what = "ADD COLUMN" if change.before is None else "ALTER COLUMN"
                 kind = change.after if change.before is None else f"TYPE {change.after}"
                 spark.sql(f"ALTER TABLE {name} {what} {quoted(change.name)} {kind}")

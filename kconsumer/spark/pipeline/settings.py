@@ -28,9 +28,11 @@ __all__ = [
     "PipelineConfig",
     "Run",
     "Sink",
+    "check_places",
     "comparable",
     "load",
     "parse",
+    "places",
     "quoted",
 ]
 
@@ -540,7 +542,7 @@ def _check_together(config: PipelineConfig) -> None:
         if not config.aggregate.columns:
             raise ConfigError("aggregate.columns has no columns")
         _check_place("aggregate", config.aggregate_sink)
-    _check_places(config)
+    check_places(places(config))
 
 
 def _check_types(schema: str) -> None:
@@ -570,18 +572,23 @@ def _check_place(section: str, sink: Sink) -> None:
         raise ConfigError(f"{section}.partition_by has {hidden[0]!r}: readers ignore folders that begin with a dot")
 
 
-def _check_places(config: PipelineConfig) -> None:
-    """Raise ConfigError if a folder of the pipeline is inside another one.
-
-    The files of the inner folder would also be read as files of the outer one.
-    """
-    places = {
+def places(config: PipelineConfig) -> dict[str, str]:
+    """Returns the folders of a pipeline by their keys."""
+    found = {
         "sink.path": config.sink.path,
         "aggregate.path": config.aggregate and config.aggregate.path,
         "dead_letters.path": config.dead_letters.path,
         "run.checkpoint": config.run.checkpoint,
     }
-    given = [(key, place.rstrip("/") + "/") for key, place in places.items() if place]
+    return {key: place for key, place in found.items() if place}
+
+
+def check_places(places: Mapping[str, str]) -> None:
+    """Raise ConfigError if a folder of the pipeline is inside another one.
+
+    The files of the inner folder would also be read as files of the outer one.
+    """
+    given = [(key, place.rstrip("/") + "/") for key, place in places.items()]
     given += [(f"the staging folder of {key}", f"{place[:-1]}.staging/") for key, place in given]
     for key, place in given:
         for other, inside in given:

@@ -25,6 +25,7 @@ __all__ = [
     "FileSink",
     "Folder",
     "IcebergSink",
+    "delta_table",
     "existing",
     "file_name",
     "make",
@@ -214,8 +215,8 @@ class DeltaSink:
     def _append(self, frame: Any, batch: Batch) -> None:
         if self._sink.mode == "upsert":
             conf = {f"{CONF}.txnAppId": batch.query, f"{CONF}.txnVersion": str(batch.number)}
-            path = str(self._sink.path)
-            merge(frame, self._sink, f"delta.{quoted(path)}", lambda rows: self._writer(rows).save(path), conf)
+            table = delta_table(frame.sparkSession, self._sink)
+            merge(frame, self._sink, table, lambda rows: self._writer(rows).save(self._sink.path), conf)
             return
         writer = self._writer(frame).option("txnAppId", batch.query).option("txnVersion", batch.number)
         writer.save(self._sink.path)
@@ -313,6 +314,11 @@ class ConsoleSink:
         frame.show(int(self._sink.options.get("numRows", 20)), truncate=False)
 
 
+def delta_table(spark: Any, sink: Sink) -> str:
+    """Returns the name of a Delta table in SQL, in which its path must be absolute."""
+    return f"delta.{quoted(str(Folder(spark, str(sink.path)).root))}"
+
+
 def merge(
     frame: Any, sink: Sink, table: str, create: Callable[[Any], object], conf: Mapping[str, str] = MappingProxyType({})
 ) -> None:
@@ -326,7 +332,10 @@ def merge(
         create(frame.limit(0).drop(DELETED))
     view, fold = f"kconsumer_{uuid.uuid4().hex}", comparable(spark)
     written = {fold(name): f"s.{quoted(name)}" for name in frame.columns if name != DELETED}
-    columns = {quoted(name): written.get(fold(name), "NULL") for name in spark.sql(f"SELECT * FROM {table}").columns}
+    present = spark.sql(f"SELECT * FROM {table}").columns
+    if lacking := written.keys() - set(map(fold, present)):
+        raise PipelineError(f"{sink.place} has no column {', '.join(sorted(lacking))}; add it to the table")
+    columns = {quoted(name): written.get(fold(name), "NULL") for name in present}
     updates = ", ".join(f"{name} = {value}" for name, value in columns.items() if value != "NULL")
     frame.createOrReplaceTempView(view)
     for name, value in conf.items():

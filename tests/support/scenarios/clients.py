@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 import uuid
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from support.brokers.kafka_admin import wait_until
 
 RECORDED = Path(__file__).parent / "recorded" / "clients.txt"
 T0 = 1_700_000_000_000
@@ -53,6 +54,14 @@ async def failed_later(call: Awaitable[object]) -> str:
         return type(error).__name__
 
 
+async def until(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], object]) -> Any:
+    """Ask a broker again until it shows a change. Returns what it shows."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not wanted(found := await ask()):
+            await asyncio.sleep(0.02)
+    return found
+
+
 # --- aiokafka ---------------------------------------------------------------------------------------------------------
 
 
@@ -90,18 +99,20 @@ async def aiokafka_admin(servers: str, prefix: str) -> Any:
             for _ in range(2):
                 response = await admin.create_topics(rows)
                 yield f"create {[(name, code) for name, code, *_ in response.topic_errors]}"
-                await asyncio.sleep(0.3)
+        await until(admin.list_topics, lambda names: topic in names)
         yield f"settings {await settings()}"
         for changes in ({"cleanup_policy": "compact"}, {"cleanup_policy": "burn"}, {"no_such": "1"}):
+            before = await settings()
             (altered,) = await admin.alter_configs([resource(**changes)])
-            yield f"alter {changes} {[row[0] for row in altered.resources]}"
-            await asyncio.sleep(0.3)
-            yield f"settings {await settings()}"
+            (code,) = (row[0] for row in altered.resources)
+            yield f"alter {changes} [{code}]"
+            yield f"settings {await until(settings, lambda found, before=before, code=code: code or found != before)}"
         for count in (1, 2, 4):
             enlarged = await failed_later(admin.create_partitions({topic: NewPartitions(total_count=count)}))
             yield f"partitions {count} {enlarged if enlarged.isidentifier() else 'done'}"
-        await asyncio.sleep(0.3)
-        (described,) = await admin.describe_topics([topic])
+        (described,) = await until(
+            lambda: admin.describe_topics([topic]), lambda found: len(found[0]["partitions"]) == 4
+        )
         yield f"topic {described['error_code']} {sorted(row['partition'] for row in described['partitions'])}"
         first = TopicPartition(topic, 0)
         yield f"empty {await failed_later(admin.delete_records({first: RecordsToDelete(before_offset=0)}))}"
@@ -109,7 +120,7 @@ async def aiokafka_admin(servers: str, prefix: str) -> Any:
         for _ in range(2):
             deleted = await admin.delete_topics([topic])
             yield f"delete {[row[1] for row in deleted.topic_error_codes]}"
-            await asyncio.sleep(0.3)
+            await until(admin.list_topics, lambda names: topic not in names)
 
 
 async def aiokafka_records(servers: str, prefix: str) -> Any:
@@ -179,6 +190,9 @@ def kafka_python_admin(servers: str, prefix: str) -> Iterator[str]:
         found = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
         return sorted((name, row["value"]) for name, row in found["topic"][topic].items())
 
+    def partitions() -> list[int]:
+        return [len(row["partitions"]) for row in admin.describe_topics([topic])]
+
     try:
         options = {"num_partitions": 2, "replication_factor": 1, "configs": {"retention.ms": "5000"}}
         for _ in range(2):
@@ -188,16 +202,17 @@ def kafka_python_admin(servers: str, prefix: str) -> Iterator[str]:
             for changes in ({"max.message.bytes": "777"}, {"cleanup.policy": "compact"}, {"retention.ms": "soon"}):
                 resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=dict(changes))
                 made = failed(partial(admin.alter_configs, [resource], incremental=incremental))
-                wait()
+                valid = set() if "soon" in changes.values() else set(changes.items())
+                wait_until(lambda valid=valid: valid <= set(settings()), DEADLINE_S, "the change")
                 yield f"alter {changes} {made} {settings()}"
         for count in (1, 4):
             yield f"partitions {count} {failed(partial(admin.create_partitions, {topic: count}))}"
-        wait()
-        yield f"topic {[len(row['partitions']) for row in admin.describe_topics([topic])]}"
+        wait_until(lambda: partitions() == [4], DEADLINE_S, "the partitions")
+        yield f"topic {partitions()}"
         yield f"offsets {admin.list_group_offsets({f'{prefix}none': None})}"
         for _ in range(2):
             yield f"delete {failed(partial(admin.delete_topics, [topic]))}"
-            wait()
+            wait_until(lambda: topic not in admin.list_topics(), DEADLINE_S, "the deletion")
     finally:
         admin.close()
 
@@ -235,11 +250,6 @@ def kafka_python_records(servers: str, prefix: str) -> Iterator[str]:
         yield f"committed {[consumer.committed(place) for place in places]}"
     finally:
         consumer.close()
-
-
-def wait() -> None:
-    """Give a broker time to apply a change."""
-    time.sleep(0.3)
 
 
 SCENARIOS: dict[str, Callable[[str, str], Any]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 from support.brokers.kafka_jars import Artifact, cache_root, locked, program, resolve
@@ -25,15 +26,22 @@ STAND_IN = Path(__file__).with_name("SparkKafkaStandIn.scala")
 
 
 def pyspark_folder() -> Path:
-    """Returns pyspark's folder. Raises RuntimeError if it is not installed or has another version."""
+    """Returns pyspark's folder. Raises RuntimeError if it is not installed."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise RuntimeError(f"these tests need pyspark=={SPARK_VERSION}: pip install --group dev")
+        raise RuntimeError("these tests need pyspark: pip install --group dev")
     return Path(spec.origin).parent
 
 
+def has_own_source() -> bool:
+    """Returns whether the installed pyspark is the one for which `spark_kafka_jars` are."""
+    return version("pyspark") == SPARK_VERSION
+
+
 def spark_kafka_jars() -> list[Path]:
-    """Returns the jars for `spark.jars`. The first use makes them."""
+    """Returns the jars for `spark.jars`. The first use makes them. Raises RuntimeError with another pyspark."""
+    if not has_own_source():
+        raise RuntimeError(f"Spark's own source needs pyspark=={SPARK_VERSION}: pip install --group spark-parity")
     return [*resolve(f"spark-kafka-{SPARK_VERSION}", *CONNECTOR), stand_in()]
 
 

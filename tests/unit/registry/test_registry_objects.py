@@ -149,6 +149,25 @@ class Fixed:
 
 
 @pytest.mark.parametrize(
+    "error", [ValueError("no JSON"), SchemaRegistryError(404, -1, "<html>"), SchemaRegistryError(404, None, "no route")]
+)
+def test_responses_that_are_not_of_a_registry(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of a proxy says nothing about the id: the error is not that of an invalid value, and is not remembered."""
+    client, asked = Fixed(None), []
+
+    def get_schema(schema_id: int) -> Any:
+        asked.append(schema_id)
+        raise error
+
+    monkeypatch.setattr(client, "get_schema", get_schema)
+    schemas = Schemas(client)
+    for _ in range(2):
+        with pytest.raises((ConnectionError, SchemaRegistryError)):
+            schemas.get(1)
+    assert [1, 1] == asked
+
+
+@pytest.mark.parametrize(
     ("name", "kind"),
     [
         ("google/protobuf/field_mask.proto", "google.protobuf.FieldMask"),

@@ -8,7 +8,7 @@ import pytest
 
 from kconsumer.spark.pipeline.batch_sink import Batch, PipelineError
 from kconsumer.spark.pipeline.settings import Sink
-from kconsumer.spark.pipeline.sinks import DeltaSink, IcebergSink, file_name
+from kconsumer.spark.pipeline.sinks import DeltaSink, IcebergSink, file_name, merge
 
 
 class Recorder:
@@ -20,7 +20,7 @@ class Recorder:
         self._results = results
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("write", "catalog"):
+        if name in ("write", "catalog", "conf"):
             return self
         return lambda *args, **options: self._call(name, *args, *options.items())
 
@@ -70,6 +70,19 @@ def test_the_plan_of_a_batch_that_delta_may_skip_is_run() -> None:
     steps = [call for call in frame.calls if call[0] in ("persist", "format", "save", "unpersist")]
     first = [("persist",), ("format", "noop"), ("save",), ("format", "delta"), ("save", "/t"), ("unpersist",)]
     assert [*first, ("format", "delta"), ("save", "/t")] == steps
+
+
+def test_an_upsert_into_a_table_that_lacks_a_column() -> None:
+    """A column that the table does not have is an error, and is not left out of the rows."""
+    frame = Recorder()
+    frame.sparkSession = frame
+    frame.columns = ["id"]
+    target = sink("iceberg", table="a.b", key=("id",), mode="upsert")
+    merge(frame, target, "a.b", print)
+    rows = Recorder()
+    rows.sparkSession, rows.columns = frame, ["id", "note"]
+    with pytest.raises(PipelineError, match=r"a\.b has no column note"):
+        merge(rows, target, "a.b", print)
 
 
 @pytest.mark.parametrize(("newest", "written"), [(4, [5, 6]), (5, [6]), (None, [5, 6])])
