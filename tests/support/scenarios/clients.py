@@ -106,7 +106,9 @@ async def aiokafka_admin(servers: str, prefix: str) -> Any:
             (altered,) = await admin.alter_configs([resource(**changes)])
             (code,) = (row[0] for row in altered.resources)
             yield f"alter {changes} [{code}]"
-            yield f"settings {await until(settings, lambda found, before=before, code=code: code or found != before)}"
+            while not code and await settings() == before:
+                await asyncio.sleep(0.02)
+            yield f"settings {await settings()}"
         for count in (1, 2, 4):
             enlarged = await failed_later(admin.create_partitions({topic: NewPartitions(total_count=count)}))
             yield f"partitions {count} {enlarged if enlarged.isidentifier() else 'done'}"
@@ -203,7 +205,7 @@ def kafka_python_admin(servers: str, prefix: str) -> Iterator[str]:
                 resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=dict(changes))
                 made = failed(partial(admin.alter_configs, [resource], incremental=incremental))
                 valid = set() if "soon" in changes.values() else set(changes.items())
-                wait_until(lambda valid=valid: valid <= set(settings()), DEADLINE_S, "the change")
+                wait_until(partial(lambda names: names <= set(settings()), valid), DEADLINE_S, "the change")
                 yield f"alter {changes} {made} {settings()}"
         for count in (1, 4):
             yield f"partitions {count} {failed(partial(admin.create_partitions, {topic: count}))}"
