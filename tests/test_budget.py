@@ -38,7 +38,7 @@ BUDGET = {
     "kconsumer/parallel/**/*": 5_158,
     "kconsumer/ranges/**/*": 1_585,
     "kconsumer/registry/**/*": 829,
-    "kconsumer/schema/**/*": 2_592,
+    "kconsumer/schema/**/*": 2_598,
     "kconsumer/share/**/*": 3_772,
     "kconsumer/spark/**/*": 6_718,
     "kconsumer/state/**/*": 1_782,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kconsumer.schema.admin import ConsumerGroupDescribeAssignment
-from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatResponse
+from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatAssignment
 from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, Api, F, Message, array
 from kconsumer.schema.metadata import NO_AUTHORIZED_OPERATIONS
 
@@ -29,8 +29,14 @@ class ShareGroupHeartbeatRequest(Message):
     subscribed_topic_names: list[str] | None = F(array(STRING), null="0+", default=None)
 
 
-class ShareGroupHeartbeatResponse(ConsumerGroupHeartbeatResponse):
-    pass
+class ShareGroupHeartbeatResponse(Message):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, null="0+", default=None)
+    member_id: str | None = F(STRING, null="0+", default=None)
+    member_epoch: int = F(INT32)
+    heartbeat_interval_ms: int = F(INT32)
+    assignment: ConsumerGroupHeartbeatAssignment | None = F(ConsumerGroupHeartbeatAssignment, null="0+", default=None)
 
 
 SHARE_GROUP_HEARTBEAT = Api(
