@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from kconsumer._internal.managers import Reply, UnsentRequest
-from kconsumer.errors import KafkaError
+from kconsumer._internal.managers import UnsentRequest
 from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatAssignment, ConsumerGroupHeartbeatTopicPartitions
 from kconsumer.schema.share_group import (
     ShareFetchableTopicResponse,
@@ -20,10 +18,9 @@ from kconsumer.schema.share_group import (
 )
 from kconsumer.share.components import ShareComponents
 from kconsumer.share.config import ShareConsumerConfig
-from kconsumer.testing.clock import VirtualClock
 from support.harnesses.consumer_harness import topic_id
 from support.harnesses.manager_driver import NoJitter
-from support.harnesses.simulation import LATENCY_MS, PARTITIONS, RESPONSES, TOPIC, Fault, coded
+from support.harnesses.simulation import LATENCY_MS, PARTITIONS, RESPONSES, TOPIC, Fault, Polled, coded
 from support.harnesses.wiring import WiredEnvironment
 
 HEARTBEAT_MS = 500
@@ -65,59 +62,31 @@ def _alternate(message: Any, request: UnsentRequest, named: Iterator[int]) -> No
             part.current_leader = ShareLeaderIdAndEpoch(leader_id=other, leader_epoch=next(named))
 
 
-class ShareSimulation:
+class ShareSimulation(Polled):
     """A share consumer that polls without pause.
 
     `alternating`: each response that names a leader names another broker than the one before, with a higher epoch.
     """
 
+    parts: ShareComponents
+
     def __init__(self, fault: Fault | None = None, *, alternating: bool = False) -> None:
         self.config = ShareConsumerConfig(bootstrap_servers="broker:9092", group_id="g", fetch_max_wait_ms=500)
-        self.clock = VirtualClock(1000.0)
+        super().__init__(fault)
         self.parts = ShareComponents(self.config, WiredEnvironment(self.clock, NoJitter()), "g")
-        self.fault = fault
         self._named = itertools.count(1) if alternating else None
-        self._began = self.clock.now()
-        self.depths: dict[str, set[int]] = {}  # at which error codes are found in the responses of each API
-        self.sent: list[tuple[float, str]] = []
-        self.raised: list[tuple[float, KafkaError]] = []  # the errors that the caller got, and when (ms)
-        self._pending: list[tuple[float, UnsentRequest, Any]] = []
         self.parts.subscription.subscribe([TOPIC])
-
-    def run(self, seconds: int) -> ShareSimulation:
-        """Simulate this much time."""
-        end = self.clock.now() + 1000.0 * seconds
-        try:
-            while self.clock.now() < end:
-                self._round()
-        finally:
-            self.parts.client.abandon()
-        return self
-
-    def requests(self, second: int) -> Counter[str]:
-        """Returns the number of requests of each API in this second of the run, counted from 0."""
-        start = self._began + 1000.0 * second
-        return Counter(api for at, api in self.sent if start <= at < start + 1000.0)
 
     def _round(self) -> None:
         parts, now = self.parts, self.clock.now()
         parts.changes.set_now(now)
         parts.membership.user_polled(now)
         parts.fetch.want_records()
-        wait_ms = 1000.0
-        for manager in parts.managers:
-            result = manager.poll(now)
-            if result.disconnect is not None:
-                self._pending = [entry for entry in self._pending if entry[1].node != result.disconnect]
-            for request in result.requests:
-                self._send(request, now)
-            wait_ms = min(wait_ms, result.wait_ms)
+        wait_ms = self._poll(parts.managers, now)
         for source in parts.error_sources():
             if (error := source()) is not None:
                 self.raised.append((now, error))
-        due = min((at for at, _, _ in self._pending), default=now + wait_ms)
-        self.clock.advance(max(0.2, min(due, now + wait_ms) - now))
-        self._deliver()
+        self._pass(now, wait_ms)
 
     def _send(self, request: UnsentRequest, now: float) -> None:
         name, fault = request.api.name, self.fault
@@ -133,11 +102,3 @@ class ShareSimulation:
         waits = name == "ShareFetch" and (fault is None or fault.api != name)
         took = float(self.config.fetch_max_wait_ms) if waits else LATENCY_MS
         self._pending.append((now + took, request, response))
-
-    def _deliver(self) -> None:
-        now = self.clock.now()
-        due = [entry for entry in self._pending if entry[0] <= now]
-        self._pending = [entry for entry in self._pending if entry[0] > now]
-        for at, request, response in due:
-            message, error = (None, response) if isinstance(response, KafkaError) else (response, None)
-            request.handler(Reply(message, error, now, request.api.max_version, request.node or "1", at - LATENCY_MS))

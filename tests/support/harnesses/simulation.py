@@ -10,11 +10,12 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Self
 
 from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.config.options import ConsumerConfig
+from kconsumer.engine.components import Components
 from kconsumer.errors import KafkaError
 from kconsumer.schema.classic_group import (
     HeartbeatResponse,
@@ -37,6 +38,7 @@ from kconsumer.schema.offsets import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from kconsumer.share.components import ShareComponents
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import TopicPartition
 from support.harnesses.consumer_harness import heartbeat_response, topic_id
@@ -90,43 +92,21 @@ class Redirects(NamedTuple):
 NO_REDIRECTS = Redirects()
 
 
-class Simulation:
-    """A consumer that polls without pause, and starts a lookup of each kind as soon as the last one has ended."""
+class Polled:
+    """A consumer on virtual time that polls without pause."""
 
-    def __init__(
-        self,
-        fault: Fault | None = None,
-        *,
-        subscribe: bool = True,
-        redirects: Redirects = NO_REDIRECTS,
-        **options: Any,
-    ) -> None:
-        merged: dict[str, Any] = {"auto_commit_interval_ms": 1000, "auto_offset_reset": "earliest"} | options
-        if merged.get("group_protocol") == "classic":
-            merged.setdefault("heartbeat_interval_ms", HEARTBEAT_MS)
-        self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **merged)
+    parts: Components | ShareComponents
+
+    def __init__(self, fault: Fault | None) -> None:
         self.clock = VirtualClock(1000.0)
-        self.parts = make_components(self.config, assignors=[FirstTakesAll()], clock=self.clock)
         self.fault = fault
-        self.responses: dict[str, Callable[[Any], Any]] = {}  # in place of those of `RESPONSES`
-        self.redirects = redirects
-        self._named = itertools.count(1)  # how often a response named a leader or coordinator, if they alternate
         self.depths: dict[str, set[int]] = {}  # at which error codes are found in the responses of each API
         self.sent: list[tuple[float, str]] = []
         self.raised: list[tuple[float, KafkaError]] = []  # the errors that the caller got, and when (ms)
-        self.rounds: Counter[int] = Counter()  # by second
         self._pending: list[tuple[float, UnsentRequest, Any]] = []
-        self._questions: dict[str, Any] = {}
         self._began = self.clock.now()
-        subscription = self.parts.subscription
-        if subscribe:
-            subscription.subscribe([TOPIC])
-        else:
-            subscription.assign(PARTITIONS)
 
-    # --- running -----------------------------------------------------------------------------------------------------
-
-    def run(self, seconds: int) -> Simulation:
+    def run(self, seconds: int) -> Self:
         """Simulate this much time."""
         end = self.clock.now() + 1000.0 * seconds
         try:
@@ -143,6 +123,70 @@ class Simulation:
 
     def _round(self) -> None:
         """One iteration of the network thread, and of a caller who polls."""
+        raise NotImplementedError
+
+    def _send(self, request: UnsentRequest, now: float) -> None:
+        raise NotImplementedError
+
+    def _poll(self, managers: Iterable[Any], now: float) -> float:
+        """Send what the managers ask for. Returns how long they wait (ms)."""
+        wait_ms = 1000.0
+        for manager in managers:
+            result = manager.poll(now)
+            if result.disconnect is not None:
+                self._pending = [entry for entry in self._pending if entry[1].node != result.disconnect]
+            for request in result.requests:
+                self._send(request, now)
+            wait_ms = min(wait_ms, result.wait_ms)
+        return wait_ms
+
+    def _pass(self, now: float, wait_ms: float) -> None:
+        """Let time pass until the next response, which is delivered, or until a manager waits no longer."""
+        due = min((at for at, _, _ in self._pending), default=now + wait_ms)
+        self.clock.advance(max(0.2, min(due, now + wait_ms) - now))
+        now = self.clock.now()
+        arrived = [entry for entry in self._pending if entry[0] <= now]
+        self._pending = [entry for entry in self._pending if entry[0] > now]
+        for at, request, response in arrived:
+            message, error = (None, response) if isinstance(response, KafkaError) else (response, None)
+            version = min(request.api.max_version, request.max_version)
+            request.handler(Reply(message, error, now, version, request.node or "1", at - LATENCY_MS))
+
+
+class Simulation(Polled):
+    """A consumer that polls without pause, and starts a lookup of each kind as soon as the last one has ended."""
+
+    parts: Components
+
+    def __init__(
+        self,
+        fault: Fault | None = None,
+        *,
+        subscribe: bool = True,
+        redirects: Redirects = NO_REDIRECTS,
+        **options: Any,
+    ) -> None:
+        merged: dict[str, Any] = {"auto_commit_interval_ms": 1000, "auto_offset_reset": "earliest"} | options
+        if merged.get("group_protocol") == "classic":
+            merged.setdefault("heartbeat_interval_ms", HEARTBEAT_MS)
+        self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **merged)
+        super().__init__(fault)
+        self.parts = make_components(self.config, assignors=[FirstTakesAll()], clock=self.clock)
+        self.responses: dict[str, Callable[[Any], Any]] = {}  # in place of those of `RESPONSES`
+        self.redirects = redirects
+        self._named = itertools.count(1)  # how often a response named a leader or coordinator, if they alternate
+        self.rounds: Counter[int] = Counter()  # by second
+        self._questions: dict[str, Any] = {}
+        subscription = self.parts.subscription
+        if subscribe:
+            subscription.subscribe([TOPIC])
+        else:
+            subscription.assign(PARTITIONS)
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def _round(self) -> None:
+        """One iteration of the network thread, and of a caller who polls."""
         parts, group, now = self.parts, self.parts.group, self.clock.now()
         assert group is not None
         self.rounds[int((now - self._began) // 1000)] += 1
@@ -150,22 +194,13 @@ class Simulation:
         group.heartbeat.poll_started(now)
         group.commits.maybe_auto_commit(now)
         self._ask(now)
-        wait_ms = 1000.0
-        for manager in (*parts.managers, group.membership, parts.fetch):
-            result = manager.poll(now)
-            if result.disconnect is not None:
-                self._pending = [entry for entry in self._pending if entry[1].node != result.disconnect]
-            for request in result.requests:
-                self._send(request, now)
-            wait_ms = min(wait_ms, result.wait_ms)
+        wait_ms = self._poll((*parts.managers, group.membership, parts.fetch), now)
         if parts.metadata.needs_rebootstrap:
             parts.metadata.rebootstrapped()
         if self._call_back(now):
             wait_ms = 0.0
         self._take_errors()
-        due = min((at for at, _, _ in self._pending), default=now + wait_ms)
-        self.clock.advance(max(0.2, min(due, now + wait_ms) - now))
-        self._deliver()
+        self._pass(now, wait_ms)
 
     def _call_back(self, now: float) -> bool:
         """Run the callbacks that are due. Returns whether there were any."""
@@ -221,15 +256,6 @@ class Simulation:
         response = self._respond(request)
         took = float(self.config.fetch_max_wait_ms) if request.api.name == "Fetch" and _waits(response) else LATENCY_MS
         self._pending.append((now + took, request, response))
-
-    def _deliver(self) -> None:
-        now = self.clock.now()
-        due = [entry for entry in self._pending if entry[0] <= now]
-        self._pending = [entry for entry in self._pending if entry[0] > now]
-        for at, request, response in due:
-            message, error = (None, response) if isinstance(response, KafkaError) else (response, None)
-            version = min(request.api.max_version, request.max_version)
-            request.handler(Reply(message, error, now, version, request.node or "1", at - LATENCY_MS))
 
     def _respond(self, request: UnsentRequest) -> Any:
         name, fault, broker = request.api.name, self.fault, _broker_of(request)
