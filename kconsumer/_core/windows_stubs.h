@@ -11,7 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KC_NOTHING ((void) 0)
+/* Evaluates its arguments, so that no variable of a caller is without use. */
+static inline void kc_ignore(int first, ...)
+{
+    (void) first;
+}
 
 /* tls.h and openssl.h */
 
@@ -27,18 +31,20 @@ typedef struct {
 
 static kc_openssl kc_api;
 
-#define kc_openssl_load(path) "SSL_read_ex"
+#define kc_openssl_load(path) (kc_ignore(0, path), "SSL_read_ex")
 #define kc_openssl_watch() 0
 #define kc_openssl_version() 0ul
-#define kc_reason(code) NULL
-#define kc_expect_ssl() KC_NOTHING
-#define kc_found_ssl(fd) NULL
+#define kc_reason(code) (kc_ignore(0, code), NULL)
+#define kc_expect_ssl() kc_ignore(0)
+#define kc_found_ssl(fd) (kc_ignore(0, fd), NULL)
 #define kc_tls_new(api, ssl) ((void) (api), (kc_tls *) NULL)
-#define kc_tls_free(tls) KC_NOTHING
-#define kc_tls_read_many(tls, data, size, enough, stop) (*(stop) = (kc_tls_stop) {0, ENOTSUP, 0}, (size_t) 0)
-#define kc_tls_write(tls, data, size, stop) (*(stop) = (kc_tls_stop) {0, ENOTSUP, 0}, (size_t) 0)
-#define kc_tls_pending(tls) 0
-#define kc_tls_ended(tls) 1
+#define kc_tls_free(tls) kc_ignore(0, tls)
+#define kc_tls_read_many(tls, data, size, enough, stop) \
+    (kc_ignore(0, tls, data, size, enough), *(stop) = (kc_tls_stop) {0, ENOTSUP, 0}, (size_t) 0)
+#define kc_tls_write(tls, data, size, stop) \
+    (kc_ignore(0, tls, data, size), *(stop) = (kc_tls_stop) {0, ENOTSUP, 0}, (size_t) 0)
+#define kc_tls_pending(tls) (kc_ignore(0, tls), 0)
+#define kc_tls_ended(tls) (kc_ignore(0, tls), 1)
 
 /* receiver.h */
 
@@ -56,13 +62,14 @@ typedef struct {
 } kc_receiver;
 
 #define kc_receiver_new() (errno = ENOTSUP, (kc_receiver *) NULL)
-#define kc_receiver_free(receiver, alive) KC_NOTHING
-#define kc_job_begin(receiver, fd, tls, memory, size, framed) (-1)
-#define kc_job_completed(receiver) (-1)
-#define kc_job_collect(receiver, number, out) (*(out) = (kc_job) {0})
-#define kc_jobs_completed(receiver) 0
-#define kc_job_filled(receiver, number) ((size_t) 0)
-#define kc_drain_pipe(fd) KC_NOTHING
+#define kc_receiver_free(receiver, alive) kc_ignore(0, receiver, alive)
+#define kc_job_begin(receiver, fd, tls, memory, size, framed) \
+    (kc_ignore(0, receiver, fd, tls, memory, size, framed), -1)
+#define kc_job_completed(receiver) (kc_ignore(0, receiver), -1)
+#define kc_job_collect(receiver, number, out) (kc_ignore(0, receiver, number), *(out) = (kc_job) {0})
+#define kc_jobs_completed(receiver) (kc_ignore(0, receiver), 0)
+#define kc_job_filled(receiver, number) (kc_ignore(0, receiver, number), (size_t) 0)
+#define kc_drain_pipe(fd) kc_ignore(0, fd)
 #define kc_process_id() ((int64_t) _getpid())
 
 /* decompressor.h */
@@ -81,12 +88,13 @@ typedef struct {
     size_t capacity;
 } kc_task;
 
-#define kc_use_library(codec, library) 0
-#define kc_has_codec(codec) 0
-#define kc_decompress_lz4(packed, size, memory, capacity) ((ptrdiff_t) -1)
+#define kc_use_library(codec, library) (kc_ignore(0, codec, library), 0)
+#define kc_has_codec(codec) (kc_ignore(0, codec), 0)
+#define kc_decompress_lz4(packed, size, memory, capacity) \
+    (kc_ignore(0, packed, size, memory, capacity), (ptrdiff_t) -1)
 #define kc_task_new() ((kc_task *) NULL)
-#define kc_task_submit(task) KC_NOTHING
-#define kc_decompressor_wake(decompressor) KC_NOTHING
-#define kc_task_end(task, wanted) ((ptrdiff_t) -1)
+#define kc_task_submit(task) kc_ignore(0, task)
+#define kc_decompressor_wake(decompressor) kc_ignore(0, decompressor)
+#define kc_task_end(task, wanted) (kc_ignore(0, task, wanted), (ptrdiff_t) -1)
 
 #endif
