@@ -17,6 +17,11 @@ from kconsumer.errors import ConfigError
 log = get_logger(__name__)
 
 FETCH_OVERHEAD_BYTES = 512  # size of a Fetch response without its batches
+MUST_BE_LESS: tuple[tuple[str, str, str], ...] = (
+    ("heartbeat_interval_ms", "session_timeout_ms", "or the group removes each member between two heartbeats"),
+    ("fetch_max_wait_ms", "request_timeout_ms", "or every fetch without records times out"),
+)
+"""Pairs of options (ms), of which the first must be less than the second, and what happens if it is not."""
 SHARE = "share"  # the group protocol of options that only a ShareConsumer has
 _client_numbers = itertools.count(1)  # next() is atomic (without the GIL, from Python 3.14 on)
 
@@ -65,11 +70,6 @@ def check_together(
             )
     if protocol == "consumer" and values["engine"] == "classic":
         raise ConfigError("engine='classic' cannot be set with group_protocol='consumer', which needs a network thread")
-    session, heartbeat = values["session_timeout_ms"], values["heartbeat_interval_ms"]
-    if heartbeat >= session:
-        raise ConfigError(
-            f"heartbeat_interval_ms={heartbeat} must be less than session_timeout_ms={session} (a third of it is usual)"
-        )
     if values["group_id"] is None:
         if values["enable_auto_commit"]:
             raise ConfigError("enable_auto_commit=True needs a group to commit to; set group_id, or remove it")
@@ -79,18 +79,18 @@ def check_together(
 
 
 def check_limits(values: Mapping[str, Any], given: Collection[str]) -> None:
-    """Raise ConfigError if limits of fetches contradict others. `given` has the names of the options that were set."""
+    """Raise ConfigError if limits contradict each other. `given` has the names of the options that were set."""
+    for name, limit, consequence in MUST_BE_LESS:
+        if values[name] >= values[limit]:
+            raise ConfigError(
+                f"{name}={values[name]} must be less than {limit}={values[limit]}, {consequence}; "
+                f"lower {name} or raise {limit}"
+            )
     largest, fetched = values["receive_message_max_bytes"], values["fetch_max_bytes"]
     if "receive_message_max_bytes" in given and fetched + FETCH_OVERHEAD_BYTES > largest:
         raise ConfigError(
             f"receive_message_max_bytes={largest} is not enough for fetch_max_bytes={fetched} and "
             f"{FETCH_OVERHEAD_BYTES} more bytes of a response; raise the one or lower the other"
-        )
-    wait, timeout = values["fetch_max_wait_ms"], values["request_timeout_ms"]
-    if {"fetch_max_wait_ms", "request_timeout_ms"}.issubset(given) and wait >= timeout:
-        raise ConfigError(
-            f"fetch_max_wait_ms={wait} must be less than request_timeout_ms={timeout}, "
-            "or every fetch without records times out"
         )
 
 

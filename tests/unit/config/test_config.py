@@ -273,6 +273,8 @@ def test_bootstrap_servers_are_required() -> None:
         ),
         ({"group.id": "a", "group_id": "a"}, "group.id", "group_id"),
         ({"fetch_max_wait_ms": 500, "request_timeout_ms": 500}, "fetch_max_wait_ms", "request_timeout_ms"),
+        ({"fetch_max_wait_ms": 30_000}, "fetch_max_wait_ms", "request_timeout_ms"),
+        ({"request_timeout_ms": 500}, "fetch_max_wait_ms", "request_timeout_ms"),
         ({"receive_message_max_bytes": 1_000_000}, "receive_message_max_bytes", "fetch_max_bytes"),
     ],
 )
