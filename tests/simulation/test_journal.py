@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kconsumer import TopicPartition
+from support.simulation.handler_journal import MAX_UNCOMMITTED_MS
 from support.simulation.journal import MAX_REQUESTS, Journal
+from support.simulation.scenario import Workers
 
 P0 = TopicPartition("t", 0)
 
@@ -416,3 +420,46 @@ def test_a_reader_that_starts_again() -> None:
     journal.end("c")
     journal.read_alone("c", P0, 0)
     assert [] == journal.violations
+
+
+def finish(journal: Journal, member: str, offset: int) -> None:
+    """Let a handler of a member finish a record, and check much later whether it is committed."""
+    record: Any = SimpleNamespace(topic_partition=P0, offset=offset, key=None)
+    journal.handlers.finish(journal.handlers.start(member, record))
+    journal.handlers.check_commits()
+    journal.now += 2 * MAX_UNCOMMITTED_MS
+
+
+def begin(journal: Journal, member: str) -> None:
+    """Let a member own the partition, and begin a run."""
+    journal.assign(member, [P0])
+    journal.handlers.begin_run(member, Workers(), [P0])
+
+
+def test_what_a_member_has_finished_is_committed() -> None:
+    """A finished record that is not committed violates a rule, also after another member has crashed."""
+    journal = journal_with(2)
+    begin(journal, "a")
+    finish(journal, "a", 0)
+    journal.end("b", crashed=True)
+    journal.handlers.check_commits()
+    (violation,) = journal.violations
+    assert "not committed: t-0@0" in violation
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_a_crashed_member_has_finished(lost: bool) -> None:
+    """What a member finished before it crashed or lost the partition counts when its successor has finished it."""
+    journal = journal_with(2)
+    begin(journal, "a")
+    finish(journal, "a", 0)
+    if lost:
+        journal.take_away("a", [P0], lost=True)
+    else:
+        journal.end("a", crashed=True)
+    begin(journal, "b")
+    journal.handlers.check_commits()
+    assert [] == journal.violations
+    finish(journal, "b", 0)
+    journal.handlers.check_commits()
+    assert "not committed: t-0@0" in journal.violations[0]

@@ -84,7 +84,7 @@ def _entries(history: History, journal: Journal, session_ms: float) -> Iterator[
                 yield line["at"], partial(replay.call, line)
         if name in history.killed:
             last = log[-1]["at"] if log else 0.0
-            yield max(history.killed[name], last), partial(journal.end, name)
+            yield max(history.killed[name], last), partial(journal.end, name, crashed=True)
     for fault in history.faults:
         if fault.kind not in NOT_EXCUSED:
             until = fault.ended + 2 * session_ms

@@ -9,7 +9,8 @@ A violation is recorded when it happens. The rules, in addition to those of `jou
 - `too many`: more handlers of a run are running than it has workers, or more records in flight than allowed.
 - `not drained`: a partition is given up although a handler of it has run for less than the drain timeout.
 - `repeated`: a record is started that the last commit contained when the member got the partition.
-- `not committed`: a record was finished long ago, nothing is disturbed, and no commit contains it.
+- `not committed`: a record was finished long ago, nothing is disturbed, and no commit contains it. What a member has
+  finished and cannot commit any more, because it crashed or lost the partition, counts when it is finished again.
 - `wrong attempt`: a dead letter arrives before the last attempt, or a further attempt after it.
 """
 
@@ -80,7 +81,8 @@ class HandlerJournal:
         self._excused: set[int] = set()  # those of them of members that do not own the partition any more
         self._started: dict[tuple[TopicPartition, Hashable], int] = {}  # the last offset of a shard that was started
         self._finished: dict[TopicPartition, dict[int, float]] = {}  # offset -> when it was finished first
-        self._uncommitted: dict[TopicPartition, dict[int, float]] = {}  # the same, of those that no commit contains
+        # Those that no commit contains: offset -> which member finished it first, and when.
+        self._uncommitted: dict[TopicPartition, dict[int, tuple[str, float]]] = {}
         self._commits: dict[TopicPartition, Commit] = {}
         self._known: dict[tuple[str, TopicPartition], Commit] = {}  # the last commit when the member got the partition
         self._attempts: dict[tuple[str, TopicPartition, int], int] = {}  # failed attempts in the present run
@@ -120,14 +122,24 @@ class HandlerJournal:
                     continue
                 if now - running.began < 1000 * workers.drain_timeout_s - 1:
                     self._violation(f"not drained: {member} gives up {running.tp} while {running.offset} is processed")
+        if lost:
+            self._forget_finished(member, partitions)
 
     def end_run(self, member: str) -> None:
         """A run has ended. Handlers that it has not waited for may be running."""
         self._excused.update(running.number for running in self._of(member))
         self._workers.pop(member, None)
 
-    def end(self, member: str) -> None:
+    def _forget_finished(self, member: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a member has finished and cannot commit any more."""
+        for tp in partitions:
+            left = self._uncommitted.get(tp, {})
+            self._uncommitted[tp] = {offset: entry for offset, entry in left.items() if entry[0] != member}
+
+    def end(self, member: str, *, crashed: bool = False) -> None:
         """The process of a member has crashed, or its consumer is closed."""
+        if crashed:
+            self._forget_finished(member, list(self._uncommitted))
         for running in self._of(member):
             del self._running[running.number]
             self._excused.discard(running.number)
@@ -187,13 +199,13 @@ class HandlerJournal:
         if self._attempts.pop((member, tp, record.offset), 0) != attempts and tp.topic not in self._journal.unchecked:
             self._violation(f"wrong attempt: {tp}@{record.offset} is a dead letter")
         self.dead_letters += 1
-        self._finish(tp, record.offset)
+        self._finish(member, tp, record.offset)
 
     def finish(self, running: Running) -> None:
         """A handler returns."""
         if self._end(running):
             self._attempts.pop((running.member, running.tp, running.offset), None)
-        self._finish(running.tp, running.offset)
+        self._finish(running.member, running.tp, running.offset)
 
     def abort(self, running: Running) -> None:
         """A handler was cancelled, and has not processed the record."""
@@ -206,7 +218,7 @@ class HandlerJournal:
         self._excused.discard(running.number)
         return known and not excused
 
-    def _finish(self, tp: TopicPartition, offset: int) -> None:
+    def _finish(self, member: str, tp: TopicPartition, offset: int) -> None:
         now = self._journal.now
         if tp.topic in self._journal.unchecked:
             return
@@ -215,8 +227,8 @@ class HandlerJournal:
         first = self._finished.setdefault(tp, {}).setdefault(offset, now)
         if first < now:
             self.repeated.append(Repetition(tp, offset, first, now))
-        elif offset not in self._commits.get(tp, Commit()):
-            self._uncommitted.setdefault(tp, {})[offset] = now
+        if offset not in self._commits.get(tp, Commit()):
+            self._uncommitted.setdefault(tp, {}).setdefault(offset, (member, now))
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
@@ -224,7 +236,7 @@ class HandlerJournal:
         """The coordinator has stored a committed offset."""
         commit = self._commits[tp] = Commit(offset, decode(metadata, offset))
         left = self._uncommitted.get(tp, {})
-        self._uncommitted[tp] = {offset: since for offset, since in left.items() if offset not in commit}
+        self._uncommitted[tp] = {offset: entry for offset, entry in left.items() if offset not in commit}
 
     def check_commits(self) -> None:
         """Check that what was finished is committed. Must be called at regular times."""
@@ -236,9 +248,10 @@ class HandlerJournal:
             if not owners or any(journal.disturbed(member) or member in self._failed_runs for member in owners):
                 continue
             limit = journal.now - self.max_uncommitted_ms
-            late = [offset for offset, since in left.items() if max(since, self._disturbed_at) < limit]
+            late = [(offset, since) for offset, (_, since) in left.items() if max(since, self._disturbed_at) < limit]
             if late:
-                self._violation(f"not committed: {tp}@{late[0]} was finished {journal.now - left[late[0]]:.0f} ms ago")
+                offset, since = late[0]
+                self._violation(f"not committed: {tp}@{offset} was finished {journal.now - since:.0f} ms ago")
                 left.clear()
 
     def _violation(self, text: str) -> None:

@@ -193,9 +193,9 @@ class Journal:
         """No member is running: records begin to wait later."""
         self._waiting.clear()
 
-    def end(self, member: str) -> None:
+    def end(self, member: str, *, crashed: bool = False) -> None:
         """A member closed its consumer, or crashed."""
-        self.handlers.end(member)
+        self.handlers.end(member, crashed=crashed)
         for partition in list(self.owners):
             self._forget(member, partition)
         self._alone = {key: offset for key, offset in self._alone.items() if key[0] != member}

@@ -100,7 +100,7 @@ class MemberProcess:
         self.alive = False
         self.simulation.record(self.name, "crash")
         self.simulation.network.reset(self.process)
-        self.journal.end(self.name)
+        self.journal.end(self.name, crashed=True)
 
     def twin(self, until: float) -> MemberProcess:
         """Returns another process with the same group_instance_id, which ends at `until` (ms)."""
