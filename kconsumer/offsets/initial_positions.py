@@ -160,6 +160,7 @@ class PositionsManager:
         if promise.value is not None and self._apply(promise.value):
             self.progress.done()
             self._backoff.reset()
+            self._error = None  # of an earlier lookup: its cause is over
             return
         self._failed = True
         self._failed_assignment = self._changes.assignment_version
