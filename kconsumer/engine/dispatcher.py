@@ -15,6 +15,7 @@ from kconsumer._internal.requests import Ended, Reply, UnsentRequest
 from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError, UnsupportedVersionError
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.describe import broker_id
+from kconsumer.net.event_loop import FOREVER
 
 log = get_logger(__name__)
 
@@ -65,7 +66,7 @@ class Dispatcher(DispatcherState):
     def begin_step(self, timeout_ms: float, now: float) -> float:
         """Send the waiting requests, as the first part of a step. Returns how long (ms) the network may then wait."""
         if self._waiting:
-            self._flush(now)
+            self._flush(now, expire=False)  # the network is read first: it may make a connection ready
         if self._failed:
             return 0.0
         return min(timeout_ms, self._waiting_ms(now)) if self._waiting else timeout_ms
@@ -97,14 +98,17 @@ class Dispatcher(DispatcherState):
             else:
                 self._waiting.append((request, since))
 
-    def _flush(self, now: float) -> None:
+    def _flush(self, now: float, *, expire: bool = True) -> None:
         # Handlers may submit further requests during the loop.
         waiting, self._waiting = self._waiting, []
-        kept = [(request, since) for request, since in waiting if not self._try(request, since, now)]
+        kept = [(request, since) for request, since in waiting if not self._try(request, since, now, expire)]
         self._waiting = kept + self._waiting
 
-    def _try(self, request: UnsentRequest, since: float, now: float) -> bool:
-        """Send a request that waits since `since`, or call its handler with an error. Returns False if it must wait."""
+    def _try(self, request: UnsentRequest, since: float, now: float, expire: bool = False) -> bool:
+        """Send a request that waits since `since`, or call its handler with an error. Returns False if it must wait.
+
+        Its timeout fails it only with `expire`.
+        """
         node_id = request.node or self._client.least_loaded_node(now)
         if node_id is None:
             # If one connection is ready, such as that to the coordinator, its broker is reachable, and only waits for
@@ -115,7 +119,7 @@ class Dispatcher(DispatcherState):
             return True
         node = self._client.ready(node_id, now)
         if node is None:
-            return self._fail_if_over(request, node_id, since, now)
+            return self._fail_if_over(request, node_id, now, self._deadline(request, since) if expire else FOREVER)
         try:
             node.send(request, now)
             for listener in self.on_sent:
@@ -127,10 +131,10 @@ class Dispatcher(DispatcherState):
             self._fail(request, error, now, node_id)
         return True
 
-    def _fail_if_over(self, request: UnsentRequest, node_id: str, since: float, now: float) -> bool:
-        """Fail a request whose connection has failed, or whose timeout has ended. Returns False if it must wait."""
+    def _fail_if_over(self, request: UnsentRequest, node_id: str, now: float, deadline: float) -> bool:
+        """Fail a request whose connection has failed, or whose deadline has passed. Returns False if it must wait."""
         failure = self._client.connection_failed(node_id, now)
-        if failure is None and now >= self._deadline(request, since):
+        if failure is None and now >= deadline:
             failure = TimeoutError(
                 f"{request.api.name} could not be sent in time: connection {node_id} never became ready"
             )

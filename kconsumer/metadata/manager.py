@@ -18,11 +18,12 @@ from typing import NamedTuple
 from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._common.error_codes import Errors
+from kconsumer._common.polled_timer import PolledTimer
 from kconsumer._common.repeated_failures import RepeatedFailures
 from kconsumer._internal.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
 from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import MetadataConfig
-from kconsumer.errors import BrokerConnectionError, BrokerError, KafkaError, error_for
+from kconsumer.errors import AuthenticationError, BrokerConnectionError, BrokerError, KafkaError, error_for
 from kconsumer.metadata.topic_errors import TopicErrors
 from kconsumer.metadata.topic_requests import (
     TopicMetadataRequests,
@@ -36,6 +37,7 @@ from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
 FIRST_VERSION_WITH_IDS = 12
+TRIGGER_POLL_INTERVAL_MS = 5_000.0  # of the timer after which the client returns to the bootstrap servers
 METADATA_HINTS: dict[int, str] = {
     Errors.LEADER_NOT_AVAILABLE: "the brokers with replicas of the partition may be down",
     Errors.INVALID_REPLICATION_FACTOR: (
@@ -94,7 +96,8 @@ class MetadataManager:
         self._pattern = subscription.pattern
         self._refreshes: list[tuple[int, Promise[None]]] = []
         self._last_success = -FOREVER
-        self._due_since: float | None = None  # when a request became due that has no good response yet (ms)
+        # Runs while a request is due that has no good response yet.
+        self._trigger = PolledTimer(config.metadata_recovery_rebootstrap_trigger_ms, TRIGGER_POLL_INTERVAL_MS)
         self._recheck_at = FOREVER  # when topics with errors are requested again (ms)
         # What delays requests
         self._in_flight: _InFlightUpdate | None = None
@@ -223,8 +226,8 @@ class MetadataManager:
             if expires_in_ms > 0:
                 return expires_in_ms
             self._unchanged_responses.reset()
-        if self._due_since is None:
-            self._due_since = now
+        if not self._trigger.running:
+            self._trigger.start(now)
         wait = max(self._failures.until, self._unchanged_responses.until, self._quiet_until) - now
         if wait > 0:
             return wait
@@ -298,6 +301,8 @@ class MetadataManager:
     def _handle_update(self, sent: _InFlightUpdate, reply: Reply) -> None:
         now = reply.now
         self.last_error = None
+        if isinstance(self._fatal, AuthenticationError):
+            self._fatal = None  # the login works again
         self._check_cluster_id(reply.message.cluster_id)
         self._id_topics = self._topics_of_ids(reply.message)
         update = self._cluster.update(reply.message, reply.version, full=sent.full, keep=self._retains)
@@ -309,7 +314,7 @@ class MetadataManager:
             self._unchanged_responses.reset()
         else:
             self._unchanged_responses.failed(now)
-        self._due_since = None
+        self._trigger.stop()
         self._request_ids_next = not sent.by_id and bool(self._missing_ids())
         self._needs_partial = sent.interest < self._interest or self._request_ids_next
         if sent.full:
@@ -412,7 +417,7 @@ class MetadataManager:
         """Forget all brokers and topics, and request them again. The engine uses the bootstrap servers again."""
         self.needs_rebootstrap = False
         self._in_flight = None
-        self._due_since = None
+        self._trigger.stop()
         self._cluster.forget()
         self.request_update(new_interest=True)
         # Keep the backoff. Otherwise requests would be sent without pause if a broker always responds
@@ -433,15 +438,13 @@ class MetadataManager:
         The limit is `metadata_recovery_rebootstrap_trigger_ms`. Returns the time (ms) until the next check is
         necessary.
         """
-        if self._due_since is None or self._config.metadata_recovery_strategy != "rebootstrap":
+        if not self._trigger.running or self._config.metadata_recovery_strategy != "rebootstrap":
             return FOREVER
-        trigger_ms: float = self._config.metadata_recovery_rebootstrap_trigger_ms
-        left_ms = self._due_since + trigger_ms - now
-        if left_ms > 0:
-            return left_ms
-        self._due_since = now
-        self._start_rebootstrap(f"no metadata for {trigger_ms / 1000:.0f} s", now)
-        return trigger_ms
+        if self._trigger.poll(now):
+            self._trigger.start(now)
+            seconds = self._config.metadata_recovery_rebootstrap_trigger_ms / 1000
+            self._start_rebootstrap(f"no metadata for {seconds:.0f} s", now)
+        return self._trigger.due_ms(now)
 
     def __repr__(self) -> str:
         needs = "full" if self._needs_full else "partial" if self._needs_partial else "nothing"

@@ -255,12 +255,12 @@ class ConnectionAttempts(ConnectionIo, ABC):
             self.probe, self.next_probe = self.next_probe, None
             if self.is_bootstrap:
                 self._setup.bootstrap.began(now)
-            self._attempt_began(now)
+            self.start_setup_timeout(now)
         if self.dns_lookup is None or self.dns_lookup.completed:
             self._start(now)
 
-    def _attempt_began(self, now: float) -> None:
-        """Start the setup timeout."""
+    def start_setup_timeout(self, now: float) -> None:
+        """Start the setup timeout, again if it is running."""
         self.last_attempt = self.since = now
         self.setup_deadline = now + self._setup.setup_timeout.delay_ms(self.setup_failures)
         self._loop.run_timers_by(min(self.setup_deadline, self.slow_at))
@@ -285,7 +285,7 @@ class ConnectionAttempts(ConnectionIo, ABC):
             self._try_addresses(now)
             return
         self.refresh = task
-        self._attempt_began(now)
+        self.start_setup_timeout(now)
         self.continue_refreshed(now)
 
     def _take_addresses(self) -> None:
@@ -329,7 +329,7 @@ class ConnectionAttempts(ConnectionIo, ABC):
             self.transport, self.connection = transport, self._setup.new_connection(self)
             self.connection.belong_to(self)
             self.last_used = now
-            self._attempt_began(now)
+            self.start_setup_timeout(now)
             self._watch_one(transport)
             return
         self._all_failed(now)
@@ -344,6 +344,7 @@ class ConnectionAttempts(ConnectionIo, ABC):
     def continue_connecting(self, connection: Connection, transport: Transport, now: float) -> None:
         """Continue an attempt whose socket is ready: end the TCP connect, or continue the TLS handshake. Once the
         transport can send, writes the first request."""
+        self.progress_at = now
         try:
             finished = transport.finish_connect()
             if finished:

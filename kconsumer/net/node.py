@@ -193,6 +193,8 @@ class NodeConnection(ConnectionAttempts):
                 return
         if self.connection is None:
             self.preparation_timed_out(now)
+        elif self.connection.state is CONNECTING and self.setup_deadline <= entered_at <= self.progress_at:
+            self.start_setup_timeout(now)  # nobody has polled for so long, and now the TLS handshake has continued
         elif self.connection.state is CONNECTING:
             waited = self.setup_deadline - self.last_attempt
             self.attempt_failed(f"no connection within {waited:.0f} ms", now)

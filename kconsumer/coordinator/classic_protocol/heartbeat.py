@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 
 from kconsumer._common.deferred_calls import get_logger
+from kconsumer._common.polled_timer import PolledTimer
 from kconsumer._internal.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.leave import leave_request
@@ -40,7 +41,7 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
     ) -> None:
         super().__init__(config, member, coordinator, metrics, rng)
         self._in_flight = False
-        self._session_deadline = FOREVER
+        self._session = PolledTimer(config.session_timeout_ms, config.heartbeat_interval_ms)
 
     @property
     def in_flight(self) -> bool:
@@ -53,14 +54,14 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         self._backoff.reset()
 
     def reset_session_timer(self, now: float) -> None:
-        self._session_deadline = now + self._config.session_timeout_ms
+        self._session.start(now)
 
     def time_to_next_ms(self, now: float) -> float:
         """Returns the time (ms) until this manager's `poll` would return a request or handle a timeout."""
         if not self._member.heartbeating:
             return FOREVER
         if self._in_flight:
-            return max(0.0, min(self._session_deadline, self._poll_deadline) - now)
+            return max(0.0, min(self._session.due_ms(now), self._poll_deadline - now))
         return max(0.0, min(max(self._next_heartbeat, self._backoff.until), self._poll_deadline) - now)
 
     def poll(self, now: float) -> PollResult:
@@ -72,7 +73,7 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         if self._coordinator.connection_id is None:
             self._coordinator.request_lookup()
             return PollResult(wait_ms=max(0.0, self._poll_deadline - now))
-        if now >= self._session_deadline:
+        if self._session.poll(now):
             self._coordinator.mark_unknown("session_timeout_ms passed without a response to a heartbeat", now)
             self.reset_session_timer(now)
             return PollResult(wait_ms=0.0)
@@ -115,6 +116,8 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
             self._retry(reply.now)
             return
         self._metrics.on_heartbeat_response(reply.now - reply.sent_at, reply.now)
+        if isinstance(self._error, AuthenticationError):
+            self._error = None  # whatever the coordinator responds, it has accepted the login meanwhile
         code = reply.message.error_code
         if code == 0:
             if self._member.state is MemberState.STABLE and self._member.rejoin_reason is None:

@@ -173,6 +173,17 @@ def test_request_that_never_becomes_ready_times_out() -> None:
     assert "-1" in str(reply.error)
 
 
+def test_a_request_does_not_time_out_before_the_network_is_read() -> None:
+    """A connection may have become ready while the application made no call: then the request is sent."""
+    case = Case()
+    case.submit(case.request("-1", timeout_ms=700))
+    while not case.harness.net.last.inbox:
+        case.steps(1)
+    case.harness.clock.advance(800)
+    case.steps()
+    assert [None] == [reply.error for reply in case.replies]
+
+
 def test_request_of_an_api_that_the_broker_lacks() -> None:
     """The handler receives an UnsupportedVersionError."""
     case = Case()

@@ -67,6 +67,20 @@ def test_a_transport_with_a_handshake(harness: NetworkHarness) -> None:
     assert transport.written
 
 
+def test_a_handshake_continues_after_a_long_absence(harness: NetworkHarness) -> None:
+    """If nothing polls for longer than the setup timeout, a handshake whose bytes have arrived is not given up."""
+    del harness.net.servers["10.0.0.1"]
+    assert not harness.ready()
+    transport = harness.net.last
+    steps = iter([False, True])
+    transport.finish_connect = lambda: next(steps)
+    transport.connected = True
+    harness.clock.advance(60_000)
+    harness.poll()
+    harness.poll()
+    assert transport.written
+
+
 @pytest.mark.parametrize(("direction", "nothing"), [("send", 0), ("recv_into", WOULD_BLOCK)])
 def test_a_transport_that_waits_for_the_other_direction(harness: NetworkHarness, direction: str, nothing: int) -> None:
     """A write may wait for readability, and a read for writability (TLS): only that event is watched, and both continue
