@@ -42,7 +42,7 @@ class RemoteShareJournal(ShareJournal):
         self._explained.add(key)
         super().refuse(member, key, error)
 
-    def end(self, member: str) -> None:
+    def end(self, member: str, *, crashed: bool = True) -> None:
         """A member was killed."""
         self._killed.add(member)
         self.drop_member(member)
