@@ -194,7 +194,7 @@ class NodeConnection(ConnectionAttempts):
         if self.connection is None:
             self.preparation_timed_out(now)
         elif self.connection.state is CONNECTING and self.setup_deadline <= entered_at <= self.progress_at:
-            self.start_setup_timeout(now)  # nobody has polled for so long, and now the TLS handshake has continued
+            self.start_setup_timeout(now)  # the loop was not called in time, and now the TLS handshake continues
         elif self.connection.state is CONNECTING:
             waited = self.setup_deadline - self.last_attempt
             self.attempt_failed(f"no connection within {waited:.0f} ms", now)
