@@ -90,7 +90,7 @@ def _open(operation: str, engine: str, servers: str, plan: Plan) -> Consumer:
 
 
 def _open_share(servers: str) -> ShareConsumer:
-    return ShareConsumer(TOPIC, bootstrap_servers=servers, group_id=GROUP, fetch_max_wait_ms=30_000)
+    return ShareConsumer(TOPIC, bootstrap_servers=servers, group_id=GROUP, fetch_max_wait_ms=29_000)
 
 
 def heartbeat_ms(operation: str, plan: Plan) -> int:

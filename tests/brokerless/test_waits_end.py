@@ -211,7 +211,8 @@ def test_interrupted_loop_over_a_mock_consumer(act: Callable[[], None]) -> None:
 def test_interrupted_share_consumer(cluster: FakeCluster, act: Callable[[], None]) -> None:
     """The same for a ShareConsumer that waits for records."""
     error = KeyboardInterrupt if act in (ctrl_c, interrupt_main) else Stop
-    options = {"bootstrap_servers": cluster.bootstrap_servers, "fetch_max_wait_ms": 50_000}
+    servers = cluster.bootstrap_servers
+    options = {"bootstrap_servers": servers, "fetch_max_wait_ms": 50_000, "request_timeout_ms": 55_000}
     with ShareConsumer("t", group_id="s", **options) as consumer:
         consumer.poll(0.5)
         check_ends(WAITS["poll"], consumer, act, error)
