@@ -344,7 +344,7 @@ class ConnectionAttempts(ConnectionIo, ABC):
     def continue_connecting(self, connection: Connection, transport: Transport, now: float) -> None:
         """Continue an attempt whose socket is ready: end the TCP connect, or continue the TLS handshake. Once the
         transport can send, writes the first request."""
-        self.progress_at = now
+        self.last_used = now
         try:
             finished = transport.finish_connect()
             if finished:

@@ -193,7 +193,7 @@ class NodeConnection(ConnectionAttempts):
                 return
         if self.connection is None:
             self.preparation_timed_out(now)
-        elif self.connection.state is CONNECTING and self.setup_deadline <= entered_at <= self.progress_at:
+        elif self.connection.state is CONNECTING and self.setup_deadline <= entered_at <= self.last_used:
             self.start_setup_timeout(now)  # the loop was not called in time, and now the TLS handshake continues
         elif self.connection.state is CONNECTING:
             waited = self.setup_deadline - self.last_attempt
