@@ -7,6 +7,7 @@ import os
 import platform
 import signal
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,16 @@ RUN = pytest.StashKey[Run]()
 # tests/threads.py).
 SWITCH_INTERVAL = "KCONSUMER_SWITCH_INTERVAL"
 
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
 
 class WithoutWheels:
     """Skips the tests, and the modules of tests, that import a package which has no wheels for this Python yet."""
 
-    PACKAGES = frozenset(("aiokafka", "confluent_kafka"))
+    PACKAGES = {"aiokafka", "confluent_kafka"}
+    if FREE_THREADED:
+        # greenlet and fastavro have some, but turn the GIL on.
+        PACKAGES |= {"cryptography", "duckdb", "fastavro", "greenlet", "msgspec", "polars", "snappy", "uvloop"}
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
@@ -36,7 +42,7 @@ class WithoutWheels:
             pytest.skip(f"{name} is not installed", allow_module_level=True)
 
 
-if sys.version_info >= (3, 15):
+if sys.version_info >= (3, 15) or FREE_THREADED:
     sys.meta_path.append(WithoutWheels)
 
 # The deadline of Hypothesis is off: the speed of a machine that generates examples does not depend on the code.
