@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Final, Protocol, final
 
 from typing_extensions import disjoint_base
@@ -128,4 +128,5 @@ class FetchEvents:
         states: Mapping[TopicPartition, _State],
         now: float,
     ) -> None: ...
+    def record_unreturned(self, kept: Container[TopicPartition], now: float) -> None: ...
     def record_drained(self, tally: ResponseTally, now: float) -> None: ...

@@ -68,6 +68,8 @@ def with_settings(
     Raises UsageError if -X or --ask sets an option that is set already, by the same name or by another one. Also raises
     it if no source names brokers, or if the file is not UTF-8. Raises OSError if the file cannot be read.
     """
+    if "" not in sys.path:  # of `python -m`: token providers may be in modules of the present folder
+        sys.path.append("")
     chosen = {**options}
     if args.bootstrap_servers is not None:
         chosen["bootstrap_servers"] = args.bootstrap_servers

@@ -40,6 +40,7 @@ from kconsumer.cli.parser import suggestion
 from kconsumer.cli.positions import POSITION_HELP, Position, parse_partitions, parse_position
 from kconsumer.cli.progress import Progress
 from kconsumer.cli.terminal import has_colors
+from kconsumer.config.options import canonical_name
 from kconsumer.engine.state_dump import full_report
 from kconsumer.types import TopicPartition
 
@@ -102,6 +103,24 @@ def _column_file(text: str) -> Path:
         return column_file(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def topic_pattern(topics: Sequence[str]) -> re.Pattern[str]:
+    """Returns the pattern of names that one of several regular expressions matches. Raises UsageError for others.
+
+    Flags at the beginning of one, such as `(?i)`, are those of this one.
+    """
+    for topic in topics:
+        try:
+            re.compile(topic)
+        except re.error as error:
+            raise UsageError(f"{topic!r} is not a regular expression: {error}") from None
+    if len(topics) == 1:
+        return re.compile(topics[0])
+    try:
+        return re.compile("|".join(re.sub(r"^(?:\(\?([aiLmsux]+)\))?", r"(?\1:", topic) + ")" for topic in topics))
+    except re.error as error:
+        raise UsageError(f"the regular expressions {' and '.join(topics)} exclude each other: {error}") from None
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -226,13 +245,21 @@ def _run(args: argparse.Namespace, deserializers: Mapping[str, object]) -> int:
                         raise CommandError(_how_to_skip(error, args.group)) from error
                     raise
             if file is not None and args.group is not None:
-                consumer.commit(timeout=CLOSE_S)
+                commit_file(consumer)
         finally:
             progress.finish()
             if reader.skipped:
                 sys.stderr.write(f"{reader.skipped} records could not be decoded and were left out\n")
             consumer.close(timeout=CLOSE_S)
     return 128 + caught[0] if caught else 0
+
+
+def commit_file(consumer: Consumer) -> None:
+    """Commit the positions behind the rows of a file that is complete, also if a signal arrives meanwhile."""
+    try:
+        consumer.commit(timeout=CLOSE_S)
+    except errors.WakeupError:
+        consumer.commit(timeout=CLOSE_S)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -262,11 +289,12 @@ def _check(args: argparse.Namespace) -> None:
             raise UsageError(f"{unused[0]} cannot be used with -o: a file contains all records, as columns")
     if args.null and args.format == "json":
         raise UsageError("--null cannot be used with -f json, which has null")
-    for topic in args.topics if args.regex else ():
-        try:
-            re.compile(topic)
-        except re.error as error:
-            raise UsageError(f"{topic!r} is not a regular expression: {error}") from None
+    if args.null and args.format not in (None, "text") and not re.search("%[ksx]", args.format.replace("%%", "")):
+        raise UsageError("--null has no effect: FORMAT has neither %k nor %s nor %x")
+    if args.group is None and any(canonical_name(key) == "group_id" for key, _ in args.settings):
+        raise UsageError("-X cannot set the group; use -g")
+    if args.regex:
+        topic_pattern(args.topics)
 
 
 def _how_to_skip(error: errors.RecordDeserializationError, group: str | None) -> str:
@@ -285,10 +313,9 @@ def _options(args: argparse.Namespace, start: Position, deserializers: Mapping[s
     if args.filters:
         filters = args.filters
         options["record_filter"] = filters[0] if len(filters) == 1 else lambda record: all(f(record) for f in filters)
-    if args.group is not None:
-        options["group_id"] = args.group
-        if args.output is not None:
-            options["enable_auto_commit"] = False
+    options["group_id"] = args.group  # without -g there is none, also if a file of -F that programs use names one
+    if args.group is not None and args.output is not None:
+        options["enable_auto_commit"] = False
     if args.start is not None or args.stop is not None:
         options["auto_offset_reset"] = start.kind if start.kind in ("earliest", "latest") else "latest"
     return with_settings(args, options, DEFAULTS)
@@ -393,18 +420,16 @@ class Reader:
         """Subscribe to the topics as a member of the group. Raises CommandError if a topic does not exist."""
         for topic in () if self.regex else self._topics:
             self._partitions(topic, servers)
-        topics = self._pattern() if self.regex else self._topics
+        topics = topic_pattern(self._topics) if self.regex else self._topics
         self.consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
-
-    def _pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(f"(?:{topic})" for topic in self._topics))
 
     def _matching(self, servers: str) -> list[str]:
         """Returns the topics that match, without internal ones. Raises CommandError if there are none."""
         with waiting(servers):
             known = self.consumer.list_topics()
         internal = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-        found = [topic for topic in sorted(known) if self._pattern().fullmatch(topic) and topic not in internal]
+        pattern = topic_pattern(self._topics)
+        found = [topic for topic in sorted(known) if pattern.fullmatch(topic) and topic not in internal]
         if not found:
             raise CommandError(f"no topic on {servers} matches {' or '.join(self._topics)}")
         return found

@@ -42,6 +42,8 @@ def registry_deserializers(
         return
     if not parts or "url" not in dict(registry):
         raise UsageError("-s value=avro and the like need the address of a registry with -r, and -r needs -s")
+    _check_once("-s", parts)
+    _check_once("-r", registry)
     from kconsumer.registry import AvroDeserializer, JsonSchemaDeserializer, ProtobufDeserializer, Schemas
 
     classes = dict(zip(FORMATS, (AvroDeserializer, JsonSchemaDeserializer, ProtobufDeserializer), strict=True))
@@ -51,6 +53,14 @@ def registry_deserializers(
         raise UsageError(f"-r: {error}") from None
     with schemas.client:
         yield {OPTIONS[part]: classes[found](schemas) for part, found in parts}
+
+
+def _check_once(argument: str, given: Sequence[tuple[str, str]]) -> None:
+    """Raise UsageError if two values of an argument set the same."""
+    names = [name for name, _ in given]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"{argument} sets {repeated} twice")
 
 
 def is_of_registry_client(error: errors.RecordDeserializationError) -> bool:

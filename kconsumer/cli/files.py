@@ -197,6 +197,8 @@ class ColumnFile:
         return self
 
     def _check_absent(self) -> None:
+        if self._path.is_dir():
+            raise WriteError(f"cannot write {self._path}: it is a folder")
         if self._keep_existing and self._path.exists():
             raise WriteError(
                 f"cannot write {self._path}: it exists, and with -g no file is replaced, because the offsets of its"

@@ -56,9 +56,9 @@ def _time(record: ConsumerRecord, *, local: bool = False) -> bytes:
     """Returns the timestamp as ISO 8601 with milliseconds, or nothing if there is none or Python has no such time."""
     try:
         moment = EPOCH + timedelta(milliseconds=record.timestamp)
-    except OverflowError:
+        text = (moment.astimezone() if local else moment).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):  # ValueError and OSError: of the local time
         return b""
-    text = (moment.astimezone() if local else moment).isoformat(timespec="milliseconds")
     return b"" if record.timestamp < 0 else text.replace("+00:00", "+00:00" if local else "Z").encode()
 
 

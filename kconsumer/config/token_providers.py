@@ -30,7 +30,10 @@ _IGNORED = ("awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs")  # options 
 
 
 class NamedProvider:
-    """A provider that is named as `package.module:function`. It is imported when the object is created."""
+    """A provider that is named as `package.module:function`. It is imported when the object is created.
+
+    The name may also be that of an object with a method `token()`, or of the class of such objects.
+    """
 
     def __init__(self, name: str) -> None:
         module, _, path = name.partition(":")
@@ -38,6 +41,7 @@ class NamedProvider:
             raise ValueError("as text, it is package.module:function")
         try:
             found = attrgetter(path)(importlib.import_module(module))
+            found = found() if isinstance(found, type) else found
         except Exception as error:  # an import runs code of the user, which may raise anything
             raise ValueError(f"{type(error).__name__}: {error}") from error
         self._name = name

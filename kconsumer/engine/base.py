@@ -270,11 +270,15 @@ class Engine(PollState[ConsumerRecords], ClientEngine):
         """True if there is a subscription or an assignment."""
         return self.components.subscription.kind is not NOTHING
 
-    def seek(self, tp: TopicPartition, target: OffsetAndMetadata) -> None:
-        """Move the position of a partition to `target`. The caller holds the lock."""
+    def seek(self, tp: TopicPartition, target: OffsetAndMetadata, *, requested: bool = True) -> None:
+        """Move the position of a partition to `target`. The caller holds the lock.
+
+        `requested`: by the application.
+        """
         cluster = self.components.cluster
         self.components.metadata.update_last_seen_epoch(tp, target.leader_epoch)
-        self.components.positions.seek(tp, target.offset, target.leader_epoch, cluster.leader(tp))
+        leader = cluster.leader(tp)
+        self.components.positions.seek(tp, target.offset, target.leader_epoch, leader, requested=requested)
         self.delivery.forget(tp)
         self.driver.request_manager_poll()
 
@@ -287,7 +291,7 @@ class Engine(PollState[ConsumerRecords], ClientEngine):
             state = self.components.assignment.find(tp)
             if state is not None:
                 stored = state.stored
-                self.seek(tp, OffsetAndMetadata(offset))
+                self.seek(tp, OffsetAndMetadata(offset), requested=False)
                 state.keep_stored(stored)
 
     def shorten(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -20,7 +20,7 @@ behind them are part of the batch that the poll returns at last, also if that is
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +134,7 @@ class Collector(RecordTaker[ConsumerRecords]):
         runs = self._drop_moved(list(records._runs), skipped)
         if len(runs) == len(records._runs):
             return records
+        self._record_unreturned(self._delivery.after)
         return ConsumerRecords.from_runs(runs, self._delivery.after, skipped)
 
     def _drop_moved(self, runs: list[RecordRun], skipped: Skipped) -> list[RecordRun]:
@@ -168,8 +169,14 @@ class Collector(RecordTaker[ConsumerRecords]):
             if reached is not None:  # else an exception, such as Ctrl-C, came before the position was moved
                 self._put_back(tp, position, reached)
         delivery.begin()
+        self._record_unreturned(())
         self.collected = ()
         self.busy = False
+
+    def _record_unreturned(self, kept: Container[TopicPartition]) -> None:
+        """Record that the records of the last poll are returned only for the partitions in `kept`."""
+        if self._metrics is not None:
+            self._metrics.record_unreturned(kept, self._changes.now)
 
     def _put_back(self, tp: TopicPartition, position: FetchPosition, reached: FetchPosition) -> None:
         """Set a partition's position back to `position`. Does nothing if the current position is no longer

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ __all__ = [
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 WIDTHS = {"float": 4, "double": 8}
 NAMED = {"record": "record", "error": "record", "enum": "enum", "fixed": "fixed"}
+_NUMBER = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?)", re.ASCII)
 MISSING: Any = object()  # the default of a field that has none
 
 # Logical type -> the types that may have it. Java ignores a logical type elsewhere, and so do we.
@@ -120,6 +122,7 @@ def parse(given: Any, referred: Sequence[str] = ()) -> AvroSchema:
             parser.parse(_document(text), "")
         document = _document(given) if isinstance(given, str) else given
         found = parser.parse(document, "")
+        parser.check_defined()
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ConfigError(f"not an Avro schema: {type(error).__name__} {error}") from None
     found.source = (document, tuple(referred))
@@ -140,6 +143,12 @@ class _Parser:
 
     def __init__(self) -> None:
         self._named: dict[str, AvroSchema] = {}
+        self._used: dict[str, AvroSchema] = {}  # types that are used, and not defined yet
+
+    def check_defined(self) -> None:
+        """Raise ConfigError if a type that is used was not defined."""
+        for name in self._used:
+            raise ConfigError(f"not an Avro schema: the type {name!r} is not defined")
 
     def parse(self, given: Any, space: str) -> AvroSchema:
         if isinstance(given, str):
@@ -165,10 +174,9 @@ class _Parser:
     def _named_type(self, name: str, space: str) -> AvroSchema:
         if name in PRIMITIVES:
             return AvroSchema(name)
-        found = self._named.get(_full_name(name, space)) or self._named.get(name)
-        if found is None:
-            raise ConfigError(f"not an Avro schema: the type {name!r} is not defined")
-        return found
+        full = _full_name(name, space)
+        found = self._named.get(full) or self._named.get(name)
+        return found or self._used.setdefault(full, AvroSchema("", full))
 
     def _define(self, kind: str, given: Any, space: str) -> AvroSchema:
         own_space = given.get("namespace")
@@ -177,7 +185,8 @@ class _Parser:
             raise ConfigError(f"not an Avro schema: the type {name!r} is defined twice")
         space = name.rpartition(".")[0]
         aliases = tuple(_full_name(alias, space) for alias in given.get("aliases", ()))
-        found = self._named[name] = AvroSchema(NAMED[kind], name, aliases)
+        found = self._named[name] = self._used.pop(name, AvroSchema("", name))
+        found.kind, found.aliases = NAMED[kind], aliases
         if kind == "fixed":
             found.size = int(given["size"])
             _add_logical_type(found, given)
@@ -190,8 +199,10 @@ class _Parser:
         return found
 
     def _field(self, given: Any, space: str) -> AvroField:
-        aliases = tuple(given.get("aliases", ()))
-        return AvroField(given["name"], self.parse(given["type"], space), given.get("default", MISSING), aliases)
+        schema, default = self.parse(given["type"], space), given.get("default", MISSING)
+        if schema.kind in WIDTHS and isinstance(default, str) and _NUMBER.fullmatch(default):
+            default = float(default.rstrip("fFdD"))  # as in Java, also NaN and Infinity
+        return AvroField(given["name"], schema, default, tuple(given.get("aliases", ())))
 
 
 def _check_distinct(place: str, names: Sequence[str]) -> None:
@@ -200,7 +211,8 @@ def _check_distinct(place: str, names: Sequence[str]) -> None:
 
 
 def _full_name(name: str, space: str) -> str:
-    return name if "." in name or not space else f"{space}.{name}"
+    """Returns a name with its namespace, which is `space` unless the name has one. A dot first stands for none."""
+    return name.removeprefix(".") if "." in name or not space else f"{space}.{name}"
 
 
 def _add_logical_type(schema: AvroSchema, given: Any) -> None:

@@ -78,18 +78,12 @@ class JsonValidators:
             raise ConfigError(f"the schema in the registry is of the type {schema.schema_type or 'AVRO'}, not JSON")
         document = json.loads(schema.schema_str)
         referred = {name: json.loads(other.schema_str) for name, other in self._schemas.references(schema)}
-        # A schema refers to another one by its name, or relative to its own `$id`.
-        bases = ["", *(part["$id"] for part in (document, *referred.values()) if _has_id(part))]
-        resources = [
-            (urljoin(base, name), referencing.Resource.from_contents(part, drafts.DRAFT7))
-            for base in bases
-            for name, part in referred.items()
-        ]
         known = required("jsonschema_specifications", "a JSON schema").REGISTRY
         default = self._library.Draft7Validator  # that of Confluent's serializers
         validator = self._library.validators.validator_for(document, default=default)
+        draft = drafts.specification_with(validator.ID_OF(validator.META_SCHEMA))
+        whole, *parts = [referencing.Resource.from_contents(each, draft) for each in (document, *referred.values())]
+        # A schema refers to another one by its name, or relative to its own id.
+        bases = ["", *filter(None, (each.id() for each in (whole, *parts)))]
+        resources = [(urljoin(base, name), part) for base in bases for name, part in zip(referred, parts, strict=True)]
         return validator(document, registry=known.with_resources(resources))
-
-
-def _has_id(document: Any) -> bool:
-    return isinstance(document, dict) and isinstance(document.get("$id"), str)

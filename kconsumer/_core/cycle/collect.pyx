@@ -67,6 +67,8 @@ cdef class RecordTaker:
         self.positions_advanced = self.out_of_memory = False
         self._dropped = 0
         self._delivery.start()
+        if self._metrics is not None:
+            self._metrics.taken.clear()
         if buffer.paused:
             buffer.restore_paused()
         if buffer.error is not None:

@@ -60,12 +60,14 @@ cdef class FetchEvents:
     cdef readonly dict topics       # topic -> DataSensors
     cdef readonly dict partitions   # partition -> SensorPair of lag and lead
     cdef readonly dict returned     # partition -> timestamp (ms since 1970) of the last record that a poll returned
+    cdef list taken                # partition, size and number of records of each run of the last poll
     cdef bint read_committed
     cdef public SampledValues filtered    # the number of records that a filter has dropped; None: there is no filter
 
     cpdef int record_filtered(self, int64_t records, double now) except -1
     cpdef int record_response(self, double latency_ms, double throttle_ms, double now) except -1
     cpdef int record_returned(self, list runs, dict positions, object states, double now) except -1
+    cpdef int record_unreturned(self, object kept, double now) except -1
     cpdef int record_drained(self, ResponseTally tally, double now) except -1
     cdef DataSensors topic(self, str topic)
     cdef int record_lag(self, SensorPair sensors, object state, int64_t offset, double now) except -1

@@ -207,6 +207,7 @@ cdef class FetchEvents:
     ):
         self.responses, self.data, self.new_topic = responses, data, new_topic
         self.topics, self.partitions, self.returned, self.read_committed = {}, {}, {}, read_committed
+        self.taken = []
 
     cpdef int record_response(self, double latency_ms, double throttle_ms, double now) except -1:
         """Record the latency and the throttle time (ms) of a Fetch response."""
@@ -221,6 +222,7 @@ cdef class FetchEvents:
         cdef RecordRun run
         for item in runs:
             run = <RecordRun?> item
+            self.taken.append((run.topic_partition, run.size, run.count))
             record_consumed(self.data, run.size, run.count, now)
             record_consumed(self.topic(run.topic_partition.topic), run.size, run.count, now)
             if run.count and run.topic_partition in self.partitions:
@@ -229,6 +231,19 @@ cdef class FetchEvents:
             sensors, state = self.partitions.get(tp), states.get(tp)
             if sensors is not None and state is not None:
                 self.record_lag(<SensorPair?> sensors, state, position.offset, now)
+        return 0
+
+    cpdef int record_unreturned(self, object kept, double now) except -1:
+        """Subtract what the last poll has taken of partitions that are not in `kept`, because it is not returned."""
+        cdef list left = []
+        for entry in self.taken:
+            tp, size, count = entry
+            if tp in kept:
+                left.append(entry)
+            else:
+                record_consumed(self.data, -size, -count, now)
+                record_consumed(self.topic(tp.topic), -size, -count, now)
+        self.taken = left
         return 0
 
     cpdef int record_filtered(self, int64_t records, double now) except -1:

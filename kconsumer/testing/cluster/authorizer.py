@@ -18,6 +18,7 @@ from kconsumer._common.error_codes import Errors
 from kconsumer.schema.dsl import ZERO_UUID, Message
 from kconsumer.testing.cluster.acls import CLUSTER, CLUSTER_NAME, GROUP, TOPIC, TRANSACTIONAL_ID
 from kconsumer.testing.cluster.error_responses import error_response
+from kconsumer.testing.cluster.produce import lacks_transactional_id
 from kconsumer.testing.cluster.requests import Handler, Pending, Request, Response
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ ERRORS = {
     CLUSTER: Errors.CLUSTER_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID: Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
+REFUSED = "The client may not do this."  # the message of such an error
+#: The APIs whose error responses have such a message.
+WITH_MESSAGE = ("AlterShareGroupOffsets", "DeleteShareGroupOffsets", "FindCoordinator")
+#: The operations on the cluster that allow an API for all rows.
+OF_CLUSTER = {"CreateTopics": "CREATE", "DeleteTopics": "DELETE", "OffsetForLeaderEpoch": "CLUSTER_ACTION"}
 
 
 class Check(NamedTuple):
@@ -114,7 +120,11 @@ class Authorizer:
             return handler(request, now)
         error = self._error(request)
         if error:
-            return error_response(self._cluster.topics, request, error)
+            refused: Any = error_response(self._cluster.topics, request, error)
+            if request.api.name in WITH_MESSAGE:
+                refused.error_message = REFUSED
+            message: Message = refused
+            return message
         response = self._handle_rows(request, now, handler)
         if request.api.name == "Metadata" and request.message.topics is None:
             _filter(response, "topics", lambda row: self.allowed(request, "DESCRIBE", TOPIC, row.name))
@@ -136,6 +146,8 @@ class Authorizer:
             return Errors.NONE if self.allowed(request, "DESCRIBE", kind, message.key) else ERRORS[kind]
         if request.api.name == "InitProducerId" and not message.transactional_id:
             return self._idempotence_error(request)
+        if request.api.name == "Produce" and lacks_transactional_id(message):
+            return ERRORS[TRANSACTIONAL_ID]
         for check in WHOLE.get(request.api.name, ()):
             name = getattr(message, check.field)
             if name and not self.allowed(request, check.operation, check.resource_type, name):
@@ -177,17 +189,27 @@ class Authorizer:
         """Returns the response of `handler` to the allowed rows of a request, with error rows for the refused ones."""
         rule = self._rule(request)
         rows = None if rule is None else getattr(request.message, rule.field)
-        if rule is None or not rows or self._all_topics_may_be_created(request):
+        if rule is None or not rows or self._all_rows_allowed(request):
             return handler(request, now)
         allowed = [row for row in rows if self._row_allowed(request, rule, row)]
         if len(allowed) == len(rows):
             return handler(request, now)
         refused = [row for row in rows if not any(row is other for other in allowed)]
         response = handler(_with_rows(request, rule.field, allowed), now)
-        errors = error_response(
+        errors: Any = error_response(
             self._cluster.topics, _with_rows(request, rule.field, refused), ERRORS[rule.resource_type]
         )
-        return _merged(response, errors, rule.response or rule.field, now)
+        field = rule.response or rule.field
+        if request.api.name in ("CreateTopics", "DeleteTopics"):
+            for row in getattr(errors, field):
+                row.error_message = REFUSED
+                row.name = row.name or self._described_name(request, row.topic_id)
+        return _merged(response, errors, field, now)
+
+    def _described_name(self, request: Request, topic_id: bytes) -> str | None:
+        """Returns the name of the topic with an id, or None if the client may not describe it."""
+        name = self._cluster.topics_by_id[topic_id].name
+        return name if self.allowed(request, "DESCRIBE", TOPIC, name) else None
 
     def _rule(self, request: Request) -> Rows | None:
         """Returns the check for the rows of a request, or None if the rows of this API are not checked.
@@ -201,8 +223,9 @@ class Authorizer:
             return Rows("DELETE", TOPIC, "topics" if request.version >= 6 else "topic_names", response="responses")
         return ROWS.get(request.api.name)
 
-    def _all_topics_may_be_created(self, request: Request) -> bool:
-        return request.api.name == "CreateTopics" and self.allowed(request, "CREATE", CLUSTER, CLUSTER_NAME)
+    def _all_rows_allowed(self, request: Request) -> bool:
+        operation = OF_CLUSTER.get(request.api.name)
+        return operation is not None and self.allowed(request, operation, CLUSTER, CLUSTER_NAME)
 
     def _row_allowed(self, request: Request, rule: Rows, row: Any) -> bool:
         """Returns whether the ACLs allow the operation of `rule` on the resource of a row.

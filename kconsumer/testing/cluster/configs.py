@@ -28,16 +28,17 @@ from kconsumer.schema.topics import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
+    DescribeConfigsSynonym,
     IncrementalAlterConfigsResponse,
     ReplacedConfigsResource,
 )
 from kconsumer.testing.cluster import acls
-from kconsumer.testing.cluster.authorizer import ERRORS
+from kconsumer.testing.cluster.authorizer import ERRORS, REFUSED
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.group_configs import GROUP_CONFIGS, GroupConfigs
 from kconsumer.testing.cluster.metadata import legal_name
 from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
-from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
+from kconsumer.testing.cluster.settings import BROKER_NAMES, TOPIC_DEFAULTS
 from kconsumer.testing.cluster.topic import Topic
 from kconsumer.testing.cluster.topic_configs import LIST, TYPES, config_error, type_of
 
@@ -99,7 +100,7 @@ class Configs(ClusterHandlers):
         result = DescribeConfigsResult(resource_type=row.resource_type, resource_name=row.resource_name)
         result.error_code = self._refusal(request, "DESCRIBE_CONFIGS", row.resource_type, row.resource_name)
         if result.error_code:
-            result.error_message = None
+            result.error_message = REFUSED
         elif row.resource_type == TOPIC:
             topic = self._cluster.topics.get(row.resource_name)
             if not legal_name(row.resource_name):
@@ -108,7 +109,7 @@ class Configs(ClusterHandlers):
             elif topic is None:
                 result.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                result.configs = _topic_rows(topic)
+                result.configs = _topic_rows(topic, synonyms=request.message.include_synonyms)
         elif row.resource_type == BROKER and row.resource_name not in map(str, self._cluster.brokers):
             result.error_code, result.error_message = Errors.INVALID_REQUEST, "The request went to another broker."
         elif row.resource_type == BROKER:
@@ -200,6 +201,7 @@ class Configs(ClusterHandlers):
         topic = self._cluster.topics.get(row.resource_name)
         response.error_code = self._refusal(request, "ALTER_CONFIGS", row.resource_type, row.resource_name)
         if response.error_code:
+            response.error_message = REFUSED
             return response
         if row.resource_type == GROUP:
             self._alter_group(row, response, validate_only)
@@ -240,8 +242,7 @@ class Configs(ClusterHandlers):
         try:
             for config in row.configs:
                 _check_group_operation(config)
-            for name, value in changes:
-                configs.validate(row.resource_name, name, value)
+            configs.validate_all(row.resource_name, dict(changes))
         except GroupError as error:
             response.error_code, response.error_message = error.error, error.message
             return
@@ -265,18 +266,29 @@ def _check_group_operation(config: AlterableConfig) -> None:
         raise GroupError(Errors.INVALID_CONFIG, message)
 
 
-def _topic_rows(topic: Topic) -> list[DescribeConfigsResourceResult]:
-    """Returns response rows with the settings of a topic."""
+def _topic_rows(topic: Topic, *, synonyms: bool) -> list[DescribeConfigsResourceResult]:
+    """Returns response rows with the settings of a topic, and if `synonyms` is True, where their values come from."""
     return [
         DescribeConfigsResourceResult(
             name=name,
             value=value,
             config_source=TOPIC_CONFIG if name in topic.explicit_configs else DEFAULT_CONFIG,
+            synonyms=_synonyms(topic, name) if synonyms else [],
             config_type=type_of(name),
             documentation=None,
         )
         for name, value in topic.configs.items()
     ]
+
+
+def _synonyms(topic: Topic, name: str) -> list[DescribeConfigsSynonym]:
+    """Returns the values of a setting, of which the first one is used: that of the topic, and the broker's default."""
+    own = [DescribeConfigsSynonym(name=name, value=topic.configs[name], source=TOPIC_CONFIG)]
+    found = own if name in topic.explicit_configs else []
+    if name in BROKER_NAMES:
+        value = TOPIC_DEFAULTS[name]
+        found.append(DescribeConfigsSynonym(name=BROKER_NAMES[name], value=value, source=DEFAULT_CONFIG))
+    return found
 
 
 def _change_error(topic: Topic, changes: list[AlterableConfig], release: str) -> tuple[int, str]:

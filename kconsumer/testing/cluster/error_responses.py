@@ -45,6 +45,9 @@ REQUEST_FIELDS = {
 }
 #: API and field of the response -> its value in a response that reports an error, if that is not the default.
 ERROR_VALUES: dict[tuple[str, str], object] = {
+    ("CreateTopics", "num_partitions"): -1,
+    ("CreateTopics", "replication_factor"): -1,
+    ("DeleteRecords", "low_watermark"): -1,
     ("Fetch", "high_watermark"): -1,
     ("Fetch", "records"): b"",
     ("FindCoordinator", "node_id"): -1,
@@ -79,7 +82,10 @@ ROWS_BEFORE_TOP: dict[str, frozenset[int]] = {
     "ShareAcknowledge": SHARE_SESSION_ERRORS,
     "ShareFetch": SHARE_SESSION_ERRORS,
 }
+#: APIs that report errors in the error code of the response -> the errors that they report in the rows nevertheless.
+IN_ROWS: dict[str, frozenset[int]] = {"OffsetDelete": frozenset({Errors.TOPIC_AUTHORIZATION_FAILED})}
 ERROR_CODES = ("error_code", "partition_error_code")
+BY_ID = ("DeleteTopics", "Metadata")  # APIs that name a topic by its id, without a name
 IN_SESSIONS = ("Fetch", "ShareFetch", "ShareAcknowledge")
 
 
@@ -127,7 +133,8 @@ def _fill(response: Any, source: Any, request: Request, error: int) -> None:
             setattr(response, field.name, ERROR_VALUES[name, field.name])
     rows = [field for field in _arrays(type(response), version) if _has_error(_element(field), version)]
     code = _error_field(type(response), version)
-    at_top = not rows or not isinstance(response, request.api.response) or error in ROWS_BEFORE_TOP.get(name, {error})
+    errors_at_top = ROWS_BEFORE_TOP.get(name, {error} - IN_ROWS.get(name, frozenset()))
+    at_top = not rows or not isinstance(response, request.api.response) or error in errors_at_top
     if code is not None and at_top:
         setattr(response, code, error)
         if name == "ShareFetch" and getattr(source, "acknowledgement_batches", None):
@@ -161,7 +168,7 @@ def _row(cls: type[Message], source: Any, request: Request, error: int) -> Messa
     else:
         for name in names:
             value = getattr(source, REQUEST_FIELDS.get((request.api.name, name), name), None)
-            if value is not None:
+            if value is not None or (name == "name" and request.api.name in BY_ID):
                 setattr(row, name, value)
     _fill(row, source, request, error)
     return row

@@ -87,7 +87,7 @@ class ProduceHandler(ClusterHandlers):
         message = request.message
         rows: list[Row] = []
         topics = []
-        if message.transactional_id is None and _is_transactional(message):
+        if lacks_transactional_id(message):
             return _refused(message, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if any(data.records is None for topic in message.topic_data for data in topic.partition_data):
             return Pending(request)  # as in Kafka, which never responds
@@ -243,8 +243,10 @@ def _batch_error(request: Request, batch: StoredBatch) -> int:
     return Errors.INVALID_RECORD if no_sequence else Errors.NONE
 
 
-def _is_transactional(message: ProduceRequest) -> bool:
-    """Returns whether a request contains a transactional batch."""
+def lacks_transactional_id(message: ProduceRequest) -> bool:
+    """Returns whether a request contains a transactional batch, and no transactional id."""
+    if message.transactional_id is not None:
+        return False
     rows = [row.records for topic in message.topic_data for row in topic.partition_data if row.records]
     batches = map(_single_batch, map(bytes, rows))
     return any(batch is not None and batch.transactional for batch in batches)

@@ -25,6 +25,8 @@ class Settings:
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = (1 << 31) - 1
     group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_min_session_timeout_ms: int = 45_000  # that a group may have, as the next ones
+    group_consumer_min_heartbeat_interval_ms: int = 5_000
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = (1 << 31) - 1
     group_consumer_assignment_interval_ms: int = 1000
@@ -32,6 +34,8 @@ class Settings:
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: str = "bidirectional"
     group_share_session_timeout_ms: int = 45_000
+    group_share_min_session_timeout_ms: int = 45_000  # that a group may have, as the next one
+    group_share_min_heartbeat_interval_ms: int = 5_000
     group_share_heartbeat_interval_ms: int = 200  # Kafka's default is 5000: a member gets its partitions after it
     group_share_max_size: int = 200
     group_share_assignment_interval_ms: int = 0  # Kafka's default is 1000
@@ -104,4 +108,39 @@ TOPIC_DEFAULTS: dict[str, str] = {
     "segment.ms": str(7 * 24 * 3600 * 1000),
     "unclean.leader.election.enable": "false",
     **UNUSED_TOPIC_DEFAULTS,
+}
+
+_OF_CLEANER = ("delete.retention.ms", "max.compaction.lag.ms", "min.compaction.lag.ms")
+_OF_LOG = (
+    "cleanup.policy",
+    "index.interval.bytes",
+    "local.retention.bytes",
+    "local.retention.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.type",
+    "preallocate",
+    "remote.copy.lag.bytes",
+    "remote.copy.lag.ms",
+    "retention.bytes",
+    "segment.bytes",
+)
+_SAME = (
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.type",
+    "compression.zstd.level",
+    "max.decompressed.message.bytes",
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+)
+#: A topic setting -> the broker setting that is its default. Those that brokers leave empty are not here.
+BROKER_NAMES: dict[str, str] = {
+    "flush.messages": "log.flush.interval.messages",
+    "max.message.bytes": "message.max.bytes",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    **{name: f"log.cleaner.{name}" for name in _OF_CLEANER},
+    **{name: f"log.{name}" for name in _OF_LOG},
+    **{name: name for name in _SAME},
 }

@@ -26,6 +26,8 @@ from kconsumer.schema.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from kconsumer.testing.cluster.acls import TOPIC
+from kconsumer.testing.cluster.authorizer import ERRORS
 from kconsumer.testing.cluster.metadata import legal_name
 from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
@@ -35,6 +37,8 @@ from kconsumer.testing.cluster.topic_configs import config_error
 BROKERS_DECIDE = -1  # in place of a number of partitions or replicas (KIP-464)
 HIGH_WATERMARK = -1  # the offset by which DeleteRecords deletes all replicated records
 FIRST_WITH_CONFIGS, FIRST_WITH_STATES, FIRST_WITH_TOPIC_ID = 5, 6, 7  # versions of CreateTopics and DeleteTopics
+MAX_NEW_PARTITIONS = 10_000  # of one request
+TOO_MANY_PARTITIONS = "The request has too many partitions."
 DEFAULT_CONFIG, TOPIC_CONFIG = 5, 1  # sources of a setting
 
 
@@ -54,9 +58,12 @@ class TopicAdmin(ClusterHandlers):
     @handles(CREATE_TOPICS)
     def _create_topics(self, request: Request, _: float) -> CreateTopicsResponse:
         names = Counter(row.name for row in request.message.topics)
+        partitions = sum(max(row.num_partitions, len(row.assignments)) for row in request.message.topics)
         rows = []
         for row in {row.name: row for row in request.message.topics}.values():
             try:
+                if partitions > MAX_NEW_PARTITIONS:
+                    raise AdminError(Errors.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
                 if names[row.name] > 1:
                     raise AdminError(Errors.INVALID_REQUEST, "Duplicate topic name.")
                 rows.append(self._create_topic(row, request))
@@ -77,13 +84,13 @@ class TopicAdmin(ClusterHandlers):
         if problem is not None:
             raise AdminError(Errors.INVALID_CONFIG, problem)
         configs = {name: value for name, value in given.items() if value is not None}
-        result = CreatableTopicResult(
-            name=row.name,
-            error_message=None,
-            num_partitions=partitions,
-            replication_factor=replicas,
-            configs=_config_rows(configs) if request.version >= FIRST_WITH_CONFIGS else [],
-        )
+        result = CreatableTopicResult(name=row.name, error_message=None)
+        if request.version >= FIRST_WITH_CONFIGS:
+            if self._cluster.authorizer.allowed(request, "DESCRIBE_CONFIGS", TOPIC, row.name):
+                result.num_partitions, result.replication_factor = partitions, replicas
+                result.configs = _config_rows(configs)
+            else:
+                result.topic_config_error_code = ERRORS[TOPIC]
         if request.message.validate_only:
             result.topic_id = self._cluster.random.randbytes(16)  # Kafka draws an id here, too
         else:
@@ -205,6 +212,8 @@ class TopicAdmin(ClusterHandlers):
             problem = "is the same as" if row.count == present else "is smaller than"
             raise AdminError(Errors.INVALID_PARTITIONS, f"{row.count} {problem} the {present} partitions of the topic.")
         added = row.count - present
+        if added > MAX_NEW_PARTITIONS:
+            raise AdminError(Errors.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
         if row.assignments is not None and len(row.assignments) != added:
             raise AdminError(Errors.INVALID_REPLICA_ASSIGNMENT, f"{added} partitions need as many assignments.")
         nodes = [assignment.broker_ids for assignment in row.assignments or []]

@@ -85,8 +85,13 @@ def type_of(name: str) -> int:
 
 
 def normalized(name: str, value: str) -> str:
-    """Returns a valid value as brokers describe it: without whitespace or suffix, and booleans in lower case."""
+    """Returns a valid value as brokers describe it.
+
+    It has no whitespace or suffix, booleans are in lower case, and no item of a list is repeated.
+    """
     kind = type_of(name)
+    if kind == LIST:
+        return ",".join(dict.fromkeys(re.split(r"\s*,\s*", value.strip())))
     if kind == DOUBLE:
         return value.strip().rstrip("fFdD")
     return value.strip().lower() if kind == BOOLEAN else value.strip()

@@ -267,13 +267,15 @@ class TransactionQueries(ClusterHandlers):
     def _producers(self, request: Request, topic: str, index: int) -> DescribeProducersPartition:
         """Returns the row of one partition: the producers that have written to it, or an error."""
         try:
-            if not self._cluster.authorizer.allowed(request, "READ", TOPIC, topic):
+            allowed = self._cluster.authorizer.allowed(request, "READ", TOPIC, topic)
+            if not allowed:
                 raise PartitionError(ERRORS[TOPIC])
             partition = find_partition(self._cluster, request.broker.id, topic, index)
             if partition.leader != request.broker.id:
                 raise PartitionError(Errors.NOT_LEADER_OR_FOLLOWER)
         except PartitionError as error:
-            text = None if topic in self._cluster.topics else "This server does not host this topic-partition."
+            known = allowed and topic in self._cluster.topics
+            text = None if known else "This server does not host this topic-partition, or the client may not read it."
             return DescribeProducersPartition(partition_index=index, error_code=error.code, error_message=text)
         return DescribeProducersPartition(partition_index=index, active_producers=partition.producers.states())
 

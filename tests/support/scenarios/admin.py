@@ -56,7 +56,7 @@ def find(run: Run, version: int, **fields: Any) -> None:
     run.call(DESCRIBE_ACLS, version, **{**known, **ANYTHING, **fields})
 
 
-@scenarios(CREATE_ACLS, authorizer=True)
+@scenarios(CREATE_ACLS, authorizer="super")
 def acls(run: Run, version: int) -> None:
     """Entries are created, one of them twice, described and deleted."""
     prefixed = creation(run, resource_name=run.name(""), resource_pattern_type=PREFIXED, permission_type=DENY)
@@ -98,7 +98,7 @@ WRONG: dict[str, dict[str, Any]] = {
 }
 
 
-@scenarios(CREATE_ACLS, versions=[3], cases=WRONG, authorizer=True)
+@scenarios(CREATE_ACLS, versions=[3], cases=WRONG, authorizer="super")
 def wrong_acls(run: Run, version: int, fields: dict[str, Any]) -> None:
     """Entries that cannot be created."""
     create(run, version, creation(run, **fields))

@@ -10,6 +10,7 @@ from support.scenarios import fetch as fetch
 from support.scenarios import metadata as metadata
 from support.scenarios import migration as migration
 from support.scenarios import offsets as offsets
+from support.scenarios import permissions as permissions
 from support.scenarios import produce as produce
 from support.scenarios import sasl as sasl
 from support.scenarios import share_groups as share_groups

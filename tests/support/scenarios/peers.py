@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
@@ -14,6 +14,12 @@ from kconsumer.testing.cluster.settings import Settings
 from support.fakes.cluster_client import advance
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+#: The settings of brokers: without an authorizer, with super users only, and with what access control lists allow.
+AUTHORIZERS: dict[str, dict[str, Any]] = {
+    "": {},
+    "super": {"authorizer_class_name": AUTHORIZER, "super_users": ("User:ANONYMOUS",)},
+    "acls": {"authorizer_class_name": AUTHORIZER, "allow_everyone_if_no_acl_found": True},
+}
 WALL_MS = 1_790_000_000_000  # years after the timestamps of records, as for a real broker
 
 #: The settings of the model that are those of the real test brokers (`support.brokers.kafka.broker_properties`).
@@ -23,9 +29,13 @@ MODEL_SETTINGS = Settings(
     group_min_session_timeout_ms=1000,
     group_consumer_heartbeat_interval_ms=500,
     group_consumer_session_timeout_ms=6000,
+    group_consumer_min_session_timeout_ms=1000,
+    group_consumer_min_heartbeat_interval_ms=200,
     group_share_assignment_interval_ms=1000,
     group_share_heartbeat_interval_ms=500,
     group_share_session_timeout_ms=6000,
+    group_share_min_session_timeout_ms=1000,
+    group_share_min_heartbeat_interval_ms=200,
     group_share_min_record_lock_duration_ms=1000,
 )
 
@@ -65,11 +75,9 @@ class Peer(Protocol):
 class ModelPeer:
     """A cluster model with one broker, in virtual time."""
 
-    def __init__(self, release: str, *, authorizer: bool = False) -> None:
+    def __init__(self, release: str, *, authorizer: str = "") -> None:
         self.clock = VirtualClock()
-        settings = MODEL_SETTINGS
-        if authorizer:
-            settings = replace(settings, authorizer_class_name=AUTHORIZER, super_users=("User:ANONYMOUS",))
+        settings = replace(MODEL_SETTINGS, **AUTHORIZERS[authorizer])
         self.cluster = Cluster(release=release, settings=settings, wall_offset_ms=WALL_MS)
 
     def connect(self) -> Line:

@@ -13,15 +13,15 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
 from support.scenarios.catalog import ALL
-from support.scenarios.peers import AUTHORIZER, RealPeer
+from support.scenarios.peers import AUTHORIZERS, RealPeer
 from support.scenarios.scenario import Scenario, warm_up
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = {"4.4": DEFAULT_VERSION, "3.9": OLD_VERSION}  # of Kafka, by release
-AUTHORIZED = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
 WORKERS = 12  # most of them wait
 
 
@@ -48,11 +48,19 @@ def of_release(release: str) -> list[Scenario]:
 def run_all(release: str, chosen: Collection[Scenario], workers: int = WORKERS) -> dict[str, list[str]]:
     """Run scenarios against brokers that it starts, `workers` at a time. Returns the steps of each."""
     found: dict[str, list[str]] = {}
-    for authorizer in (False, True):
+    for authorizer, settings in AUTHORIZERS.items():
         of_broker = [scenario for scenario in chosen if scenario.authorizer == authorizer]
         if of_broker:
-            found |= _run(release, of_broker, workers, AUTHORIZED if authorizer else {})
+            found |= _run(release, of_broker, workers, _properties(settings))
     return found
+
+
+def _properties(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Returns settings of the model as the properties of a real broker."""
+    return {
+        name.replace("_", "."): ";".join(value) if isinstance(value, tuple) else str(value)
+        for name, value in settings.items()
+    }
 
 
 def _run(release: str, chosen: Iterable[Scenario], workers: int, properties: Mapping[str, str]) -> dict[str, list[str]]:

@@ -286,7 +286,7 @@ class Scenario:
     body: Callable[..., None]
     arguments: tuple[object, ...]
     releases: tuple[str, ...]
-    authorizer: bool = False  # True: the broker has one, and every client of the scenario is a super user
+    authorizer: str = ""  # of the broker: a key of AUTHORIZERS
 
     def run(self, peer: Peer, release: str, prefix: str) -> list[str]:
         """Run it against a broker of a release. Returns the recorded steps."""
@@ -311,7 +311,7 @@ def scenarios(
     versions: Iterable[int] | None = None,
     cases: Mapping[str, object] | Iterable[str] | None = None,
     releases: Iterable[str] = RELEASES,
-    authorizer: bool = False,
+    authorizer: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Returns a decorator that adds scenarios: one for each version of `api` and each case.
 

@@ -26,9 +26,9 @@ from kconsumer.schema.topics import (
     ReplacedConfigsResource,
 )
 from support.scenarios.metadata import UNKNOWN_ID
-from support.scenarios.scenario import Run, scenarios
+from support.scenarios.scenario import SETTLE_MS, Run, scenarios
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 def new_topic(name: str, partitions: int = 1, replicas: int = 1, **fields: Any) -> CreatableTopic:
@@ -150,6 +150,46 @@ def config_limits(run: Run, version: int, name: str) -> None:
     """Which values a setting may have."""
     for value in LIMITS[name]:
         create(run, version, new_topic(run.name(), configs={name: value}), validate_only=True)
+
+
+GROUP_LIMITS: dict[str, tuple[str, ...]] = {
+    "consumer.assignment.interval.ms": ("-1", "0", "15000", "15001", " 5 ", "+5", ""),
+    "consumer.heartbeat.interval.ms": ("0", "199", "200", "15000", "15001", "x"),
+    "consumer.session.timeout.ms": ("0", "500", "999", "1000", "60000", "60001", "2147483648"),
+    "errors.deadletterqueue.copy.record.enable": ("TRUE", " true ", "yes"),
+    "errors.deadletterqueue.topic.name": ("", "a b", "t", "dlq.t"),
+    "share.assignment.interval.ms": ("-1", "0", "15000", "15001"),
+    "share.auto.offset.reset": ("EARLIEST", " latest", "by_duration:", "by_duration:PT0S", "by_duration:-PT1H",
+                                "by_duration:P1W", "by_duration:pt1h", "by_duration:PT1.5S"),
+    "share.delivery.count.limit": ("1", "2", "10", "11"),
+    "share.heartbeat.interval.ms": ("199", "200", "15000", "15001"),
+    "share.isolation.level": ("READ_COMMITTED", ""),
+    "share.partition.max.record.locks": ("99", "100", "4000", "4001"),
+    "share.record.lock.duration.ms": ("999", "1000", "60000", "60001"),
+    "share.renew.acknowledge.enable": ("False", "0"),
+    "share.session.timeout.ms": ("999", "1000", "60000", "60001"),
+}  # fmt: skip
+
+
+@scenarios(INCREMENTAL_ALTER_CONFIGS, versions=[1], cases=list(GROUP_LIMITS), releases=["4.4"])
+def group_config_limits(run: Run, version: int, name: str) -> None:
+    """Which values a setting of a group may have."""
+    for value in GROUP_LIMITS[name]:
+        alter(run, version, (GROUP, run.name("g")), (name, 0, value), validate_only=True)
+
+
+@scenarios(INCREMENTAL_ALTER_CONFIGS, versions=[1], releases=["4.4"])
+def conflicting_group_configs(run: Run, version: int) -> None:
+    """A session timeout must be longer than the heartbeat interval, at once and one after the other."""
+    for kind in ("consumer", "share"):
+        heartbeat, session = f"{kind}.heartbeat.interval.ms", f"{kind}.session.timeout.ms"
+        group = GROUP, run.name(kind)
+        alter(run, version, group, (heartbeat, 0, "5000"), (session, 0, "5000"), validate_only=True)
+        alter(run, version, group, (heartbeat, 0, "5000"), (session, 0, "5001"))
+        run.sleep(SETTLE_MS)
+        alter(run, version, group, (session, 0, "4000"))
+        alter(run, version, group, (session, 0, "4000"), (heartbeat, 1, None))
+    alter(run, version, (GROUP, ""), ("consumer.session.timeout.ms", 0, "45000"))
 
 
 BROKER_SETTINGS = [
@@ -353,6 +393,49 @@ def altering(run: Run, version: int, change: tuple[str, int, str | None]) -> Non
     keys = ["max.message.bytes", "cleanup.policy"]
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=keys)
     run.call(DESCRIBE_CONFIGS, 1, resources=[resource])
+
+
+LISTS: dict[str, tuple[tuple[int, str | None], ...]] = {
+    "cleanup.policy": ((2, "delete"), (2, "burn"), (3, "compact"), (3, "burn"), (2, ""), (2, "compact,delete"),
+                       (0, "delete,delete"), (0, "delete, compact"), (3, "delete"), (3, ""), (1, "x")),
+    "follower.replication.throttled.replicas": ((2, "0:1"), (2, "1:1"), (2, "*"), (3, "0:1"), (3, "1:1,*"), (2, "x")),
+}  # fmt: skip
+
+
+@scenarios(INCREMENTAL_ALTER_CONFIGS, versions=[1], cases=list(LISTS), releases=["4.4"])
+def lists(run: Run, version: int, name: str) -> None:
+    """What is appended to lists and subtracted from them, one after the other."""
+    topic = run.topic()
+    for operation, value in LISTS[name]:
+        alter(run, version, (TOPIC, topic), (name, operation, value))
+        run.sleep(SETTLE_MS)
+        resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=[name])
+        (found,) = run.prepare(DESCRIBE_CONFIGS, 1, resources=[resource]).results
+        run.note("setting", [(row.value, row.config_source) for row in found.configs])
+
+
+#: Settings that test brokers change, or that a real cluster keeps as a dynamic setting.
+CHANGED_BY_TESTS = ("file.delete.delay.ms", "min.insync.replicas", "retention.ms")
+
+
+@scenarios(DESCRIBE_CONFIGS, versions=[1, 4], releases=["4.4"])
+def synonyms(run: Run, version: int) -> None:
+    """Where a value comes from, if the client wants to know, of a setting that is set and of others."""
+    topic = run.topic(max_message_bytes="12345", min_insync_replicas="1")
+    resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=None)
+    (found,) = run.prepare(DESCRIBE_CONFIGS, version, resources=[resource], include_synonyms=True).results
+    for row in sorted(found.configs, key=lambda row: str(row.name)):
+        if row.name not in CHANGED_BY_TESTS:
+            run.note(row.name, [(each.name, each.value, each.source) for each in row.synonyms])
+
+
+@scenarios(CREATE_TOPICS, versions=[7], releases=["4.4"])
+def many_partitions(run: Run, version: int) -> None:
+    """A request has a limited number of partitions."""
+    create(run, version, new_topic(run.name(), 10_001), validate_only=True)
+    create(run, version, new_topic(run.name("a"), 6000), new_topic(run.name("b"), 6000), validate_only=True)
+    rows = [CreatePartitionsTopic(name=run.topic("c"), count=10_002, assignments=None)]
+    run.call(CREATE_PARTITIONS, 3, topics=rows, timeout_ms=5000, validate_only=True)
 
 
 @scenarios(INCREMENTAL_ALTER_CONFIGS, versions=[1], cases=["unknown-topic", "twice", "validated"])

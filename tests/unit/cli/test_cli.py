@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -20,6 +21,7 @@ import pytest
 
 from kconsumer import ConsumerRecord, HeaderFilter, RawRecord, TopicPartition, cli, errors
 from kconsumer.cli import consume, files, output, positions, progress
+from kconsumer.cli.arguments import UsageError
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import OffsetAndTimestamp, PartitionInfo
 
@@ -306,6 +308,10 @@ def test_errors_are_one_line(
         (["-o", "x.arrow", "-f", "json"], "-f cannot be used with -o"),
         (["-o", "x.arrow", "-Z"], "--null cannot be used with -o"),
         (["-f", "json", "-Z"], "--null cannot be used with -f json"),
+        (["-f", "%t%%k", "-Z"], "--null has no effect: FORMAT has neither %k nor %s nor %x"),
+        (["-X", "group.id=team"], "-X cannot set the group; use -g"),
+        (["-s", "value=avro", "-s", "value=protobuf", "-r", "mock://r"], "-s sets value twice"),
+        (["-s", "value=avro", "-r", "mock://r", "-r", "http://r"], "-r sets url twice"),
         (["--skip-undecodable"], "--skip-undecodable has no effect without deserializers"),
         (["--tail", "5", "--from", "earliest"], "--tail cannot be used with --from"),
         (["--tail", "5", "-g", "team"], "--tail cannot be used with -g"),
@@ -400,6 +406,50 @@ def test_partial_writes(consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=out, flush=lambda: None))
     assert 0 == cli.main([*COMMAND, "--exit-at-end"])
     assert b"a0\na1\na2\nb0\nb1\n" == out.getvalue()
+
+
+@pytest.mark.parametrize("group", [None, "team"])
+def test_the_group_of_a_file_of_options(consumer: FakeConsumer, tmp_path: Path, group: str | None) -> None:
+    """Without -g no group is involved, also if a properties file that programs use names one."""
+    file = tmp_path / "client.properties"
+    file.write_text("group.id=of-a-program\n")
+    assert 0 == cli.main([*COMMAND, "-F", str(file), "--exit-at-end", *(["-g", group] if group else [])])
+    assert (group, None) == (consumer.options["group_id"], consumer.options.get("group.id"))
+
+
+def test_a_signal_while_a_file_is_committed() -> None:
+    """The file is complete, so its offsets are committed although the signal interrupts the first commit."""
+    outcomes = iter([errors.WakeupError(), None])
+
+    class Interrupted:
+        def commit(self, timeout: float) -> None:
+            outcome = next(outcomes)
+            if outcome is not None:
+                raise outcome
+
+    consume.commit_file(Interrupted())  # type: ignore[arg-type]  # a stand-in
+    assert [] == list(outcomes)
+
+
+def test_regular_expressions_of_topics() -> None:
+    """Flags belong to their expression; names and numbers of groups do so only if there is one expression."""
+    assert ["A", "b"] == [
+        name for name in ("A", "a.", "b", "B") if consume.topic_pattern(["(?i)a", "b"]).fullmatch(name)
+    ]
+    assert consume.topic_pattern([r"(x)\1"]).fullmatch("xx")
+    for wrong, message in ((["("], "missing \\)"), (["(?P<a>x)", "(?P<a>y)"], "exclude each other: redefinition")):
+        with pytest.raises(UsageError, match=message):
+            consume.topic_pattern(wrong)
+
+
+def test_times_that_are_no_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last moment of the year 9999 in UTC is no time where it is later. Nothing is printed."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    last = replace(RECORD, timestamp=253_402_300_799_000)
+    assert b"9999-12-31T23:59:59.000Z|" == output.writer("%d|%D")(last)  # type: ignore[arg-type]  # a stand-in record
+    monkeypatch.undo()
+    time.tzset()
 
 
 RECORD = Record(7, b"\xffv", b"k", 3, headers=(("trace", b"1"), ("none", None)))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import pytest
 
 from kconsumer.cli.arguments import UsageError, add_connection, with_settings
 from kconsumer.cli.properties import parse_properties
+from kconsumer.config.token_providers import NamedProvider
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,15 @@ def test_a_user_without_a_password(user: str, monkeypatch: pytest.MonkeyPatch, t
     assert "sasl_plain_password" not in options(*brokers, "-X", "sasl.jaas.config=x")
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
     assert "sasl_plain_password" not in options(*brokers)
+
+
+def test_modules_of_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token provider may be a function of a module in the folder in which the command is called."""
+    (tmp_path / "tokens_of_mine.py").write_text("def token() -> str:\n    return 'x'\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [folder for folder in sys.path if folder])
+    name = options("-b", "c:1", "-X", "sasl_oauth_token_provider=tokens_of_mine:token")["sasl_oauth_token_provider"]
+    assert "x" == NamedProvider(str(name))()
 
 
 def test_usage_errors(tmp_path: Path) -> None:

@@ -52,11 +52,13 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_a_function_by_its_name(install: Callable[..., None]) -> None:
-    """package.module:function names a provider, also an object with token(); it survives pickling."""
+    """package.module:function names a provider, also an object or class with token(); it survives pickling."""
     install("my_logins", token=lambda: ("t", 7), Issuer=SimpleNamespace(default=SimpleNamespace(token=lambda: "u")))
     name = "sasl_oauth_token_provider"
     assert ("t", 7) == provider_of(configured(**{name: "my_logins:token"}))()
     assert "u" == provider_of(configured(**{name: "my_logins:Issuer.default"}))()
+    install("my_classes", Issuer=type("Issuer", (), {"token": lambda self: "c"}))
+    assert "c" == provider_of(configured(**{name: "my_classes:Issuer"}))()
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kconsumer.errors import BrokerConnectionError, OffsetOutOfRangeError, UnsupportedVersionError
+from kconsumer.records import ConsumerRecords
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker
 from kconsumer.state.partition import FetchState
@@ -607,6 +609,31 @@ def test_lag_of_a_consumer_that_reads_nothing() -> None:
         assert [25, 0] == [values(harness)[name] for name in names]
         assert [True, True] == [math.isnan(values(harness, topic="t", partition="0")[name]) for name in names]
         harness.now += 3_600_000
+
+
+def dropped_by_a_pause(harness: FetchHarness, records: ConsumerRecords) -> None:
+    """Pause a partition before the poll that has taken its records ends."""
+    harness.assignment.get(harness.tps[0]).pause()
+    harness.collector.recheck(records)
+
+
+@pytest.mark.parametrize(
+    ("drop", "left"), [(dropped_by_a_pause, 10), (lambda harness, _: harness.collector.rollback(), 0)]
+)
+def test_records_that_a_poll_does_not_return_are_not_counted(
+    drop: Callable[[FetchHarness, ConsumerRecords], None], left: int
+) -> None:
+    """What a poll takes, and drops because of another thread or an exception, counts when it is taken again."""
+    harness = FetchHarness(partitions=2)
+    for tp in harness.tps:
+        harness.logs[tp].append(10)
+    harness.fetch()
+    records = harness.collector.collect(500)
+    names = "records-consumed-total", "bytes-consumed-total"
+    for expected in (20, left):
+        for tags in ({}, {"topic": "t"}):
+            assert [expected, expected * 8] == [values(harness, **tags)[name] for name in names]
+        drop(harness, records)
 
 
 def test_metrics_of_topics_that_are_gone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from typing import Any
@@ -190,6 +191,47 @@ def test_references_to_any_schema(referred: list[Any], used: str, data: bytes, e
         key = client.register_schema("array", schema)
         found = AvroDeserializer(client)(b"\0" + key.to_bytes(4, "big") + b"\2" + data + b"\0", CONTEXT)
     assert [expected] == found
+
+
+INNER = {"type": "fixed", "name": "F", "size": 1}
+
+
+def record_of(*fields: Any, name: str = "a.R", **more: Any) -> dict[str, Any]:
+    """Returns the schema of a record with these types, or types and defaults."""
+    rows = [dict(zip(("name", "type", "default"), (f"f{i}", *given), strict=False)) for i, given in enumerate(fields)]
+    return {"type": "record", "name": name, "fields": rows, **more}
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "data", "expected"),
+    [
+        (record_of(["F"], [INNER]), None, b"\1\2", {"f0": b"\1", "f1": b"\2"}),
+        (record_of([["null", "q.F"]], [{**INNER, "name": "q.F"}]), None, b"\2\1\2", {"f0": b"\1", "f1": b"\2"}),
+        (record_of(["F"], [{**INNER, "namespace": ""}]), None, b"\1\2", "the type 'a.F' is not defined"),
+        (
+            record_of([{"type": "array", "items": "S"}], [record_of([["null", "R"]], name="S")]),
+            None,
+            b"\2\0\0\0",
+            {"f0": [{"f0": None}], "f1": {"f0": None}},
+        ),
+        (record_of(["int"], name="R"), record_of(["int"], aliases=[".R"]), b"\2", {"f0": 1}),
+        (
+            record_of([INNER], name=".R"),
+            record_of([{**INNER, "name": "b.G", "aliases": [".F"]}], aliases=["R"]),
+            b"\1",
+            {"f0": b"\1"},
+        ),
+        (record_of(), record_of(["double", "-Infinity"]), b"", {"f0": float("-inf")}),
+        (record_of(), record_of(["float", "1.5"]), b"", {"f0": 1.5}),
+        (record_of(), record_of(["double", "many"]), b"", 'default "many" does not fit'),
+        (record_of(), record_of([["double", "null"], "1.5"]), b"", 'default "1.5" does not fit'),
+    ],
+)
+def test_schemas_as_java_parses_them(writer: Any, reader: Any, data: bytes, expected: Any) -> None:
+    """Types may be used before they are defined; a dot first stands for no namespace; text may be a default number."""
+    wrong = pytest.raises(ConfigError, match=expected) if isinstance(expected, str) else contextlib.nullcontext()
+    with wrong:
+        assert expected == AvroDeserializer(OneSchema(json.dumps(writer)), reader)(FRAME + data, CONTEXT)
 
 
 def test_defaults_are_new_objects() -> None:

@@ -240,6 +240,24 @@ def test_json_references_relative_to_the_id(name: str, base: str | None) -> None
         deserializer(b"\0\0\0\0\1[{}]", CONTEXT)
 
 
+@pytest.mark.parametrize(
+    ("draft", "base", "pointer"),
+    [
+        ("http://json-schema.org/draft-04/schema#", {"id": "http://example.com/schemas/orders.json"}, ""),
+        ("https://json-schema.org/draft/2020-12/schema", {}, "#number"),
+    ],
+)
+def test_json_references_in_other_drafts(draft: str, base: dict[str, str], pointer: str) -> None:
+    """The id of older drafts is `id`; a schema without a draft has that of the schema which refers to it."""
+    text = {"$schema": draft, **base, "items": {"$ref": f"order.json{pointer}"}}
+    schema = Schema(json.dumps(text), "JSON", [values.SchemaReference("order.json", "order", 1)])
+    order = {"$anchor": "number", "type": "integer"}
+    deserializer = JsonSchemaDeserializer(Fixed(schema, order=Schema(json.dumps(order), "JSON")))
+    assert [1] == deserializer(b"\0\0\0\0\1[1]", CONTEXT)
+    with pytest.raises(ValidationError, match="'x' is not of type 'integer'"):
+        deserializer(b'\0\0\0\0\1["x"]', CONTEXT)
+
+
 def test_an_address_has_one_client_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deserializers with the same address or options share what is loaded; others, and forked children, do not."""
     options = {"url": "mock://shared", "basic.auth.user.info": "a:b"}

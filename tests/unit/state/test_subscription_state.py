@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from kconsumer.errors import NoOffsetForPartitionError, StateError
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, FetchState
 from kconsumer.state.position_errors import Truncation
+from kconsumer.state.positions import Positions
 from kconsumer.state.subscription import SubscriptionKind
 from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
 from support.harnesses.consumer_state import ConsumerState
@@ -352,6 +354,29 @@ def test_positions_in_a_recreated_topic_are_not_validated() -> None:
     )
     assert (FetchState.INITIALIZING, None) == state_of(state, A1)
     assert [tp("b-0")] == state.positions.partitions_to_validate(0.0)
+
+
+@pytest.mark.parametrize(
+    ("move", "kept"),
+    [
+        (lambda positions: positions.seek(A0, 5, requested=True), 5),
+        (lambda positions: positions.request_reset(A0, OffsetReset.LATEST), 7),
+        (lambda positions: positions.seek(A0, 5), None),  # a committed offset
+        (lambda positions: positions.reset_initializing(), None),
+    ],
+)
+def test_what_the_application_requests_wins_in_a_recreated_topic(move: Any, kept: int | None) -> None:
+    """With a policy for new partitions, only positions that the application has not requested are reset by it."""
+    positions = Positions(assigned("a-0").assignment, initial_reset=lambda _: OffsetReset.EARLIEST)
+    move(positions)
+    state = positions.assignment.get(A0)
+    if state.reset_strategy is not None:
+        assert positions.maybe_seek_after_reset(A0, 7, state.reset_strategy)
+    positions.forget_epochs({"a"})
+    assert (kept, kept is None) == (
+        state.position and state.position.offset,
+        state.fetch_state is FetchState.AWAIT_RESET,
+    )
 
 
 def test_a_position_without_leader_is_noticed() -> None:

@@ -19,6 +19,7 @@ from kconsumer.schema.topics import (
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.acls import GROUP, TOPIC, Acl
 from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.settings import Settings
 from support.fakes.cluster_client import advance
 from support.fakes.consumer_members import FakeConsumerMember, describe, settle
 
@@ -29,7 +30,9 @@ HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout
 
 @pytest.fixture
 def cluster() -> Cluster:
-    cluster = Cluster()
+    """A cluster whose groups may have short intervals and timeouts."""
+    limits = {"group_consumer_min_session_timeout_ms": 1000, "group_consumer_min_heartbeat_interval_ms": 200}
+    cluster = Cluster(settings=Settings(**limits))
     cluster.create_topic("t")
     return cluster
 

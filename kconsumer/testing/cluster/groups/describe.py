@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, LIST_GROUPS, SHARE_GROUP_DESCRIBE
@@ -23,7 +24,7 @@ from kconsumer.schema.share_group import (
     ShareGroupDescribeMember,
     ShareGroupDescribeResponse,
 )
-from kconsumer.testing.cluster.acls import TOPIC
+from kconsumer.testing.cluster.acls import GROUP, TOPIC
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_member import ClassicMember
 from kconsumer.testing.cluster.groups.classic_rebalance import DEAD, STABLE
@@ -33,9 +34,17 @@ from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers, is
 from kconsumer.testing.cluster.groups.share_group import ASSIGNOR, ShareGroup, ShareMember
 from kconsumer.testing.cluster.requests import Request, handles
 
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
 NOT_FOUND_VERSION = 6  # of DescribeGroups; before, a missing group is reported as Dead
 OLD_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe; before Kafka 4.0
-GROUP_OPERATIONS = OLD_GROUP_OPERATIONS | 1 << 10 | 1 << 11  # also describe and alter configs
+
+
+def group_operations(request: Request, cluster: Cluster, group_id: str) -> int:
+    """Returns the operations that the client may perform on a group, as the bits of their numbers."""
+    found = cluster.acls.authorized_operations(request.connection.principal, GROUP, group_id)
+    return found & OLD_GROUP_OPERATIONS if is_old_release(request.broker.release) else found
 
 
 class GroupDescriptions(GroupHandlers):
@@ -71,8 +80,7 @@ class GroupDescriptions(GroupHandlers):
         if request.message.include_authorized_operations:
             for row in rows:
                 if row.error_code == Errors.NONE:
-                    old = is_old_release(request.broker.release)
-                    row.authorized_operations = OLD_GROUP_OPERATIONS if old else GROUP_OPERATIONS
+                    row.authorized_operations = group_operations(request, self._coordinator.cluster, row.group_id)
         return DescribeGroupsResponse(groups=rows)
 
     def _description(self, group_id: str, request: Request, now: float) -> DescribedGroup:
@@ -163,7 +171,7 @@ class ServerGroupDescriptions(GroupHandlers):
         row.group_state, row.group_epoch, row.assignment_epoch = group.state_name, group.epoch, group.target_epoch
         self._check_topics(row, request.connection.principal)
         if request.message.include_authorized_operations and not row.error_code:
-            row.authorized_operations = GROUP_OPERATIONS
+            row.authorized_operations = group_operations(request, self._coordinator.cluster, row.group_id)
 
     def _check_topics(self, row: Row, principal: str) -> None:
         """Set an error in `row`, and remove its members, if the client may not describe all of their topics.

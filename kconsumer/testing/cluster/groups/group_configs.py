@@ -6,7 +6,7 @@ A group without a setting of its own has that of the broker, or a default.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kconsumer._common.error_codes import Errors
@@ -15,13 +15,13 @@ from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.topic_configs import BOOLEAN, INT, STRING
 
 RESET_BY_DURATION = "by_duration:"
-_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
 
 
 def duration_ms(text: str) -> float | None:
     """Returns the length in ms of a duration in the ISO 8601 form of Java, such as "PT1H", or None if it is not one."""
     found = _DURATION.fullmatch(text)
-    if found is None or text in ("P", "PT") or text.endswith("T"):
+    if found is None or text.upper() in ("P", "PT") or text.upper().endswith("T"):
         return None
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
     return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
@@ -47,6 +47,31 @@ def _is_lock_duration(value: str, settings: Settings) -> bool:
     return low <= int(value) <= high
 
 
+def _at_least(lowest: str, own: str, high: int) -> Callable[[str, Settings], bool]:
+    """Returns a check of a number that must be from a setting of the broker to `high`.
+
+    `own`: the setting of the broker itself. Tests may set it to less than a real broker may have; groups may, too.
+    """
+
+    def check(value: str, settings: Settings) -> bool:
+        low: int = min(getattr(settings, lowest), getattr(settings, own))
+        return low <= int(value) <= high
+
+    return check
+
+
+def _session(kind: str) -> GroupConfig:
+    """Returns the session timeout of groups of a kind."""
+    own = f"group_{kind}_session_timeout_ms"
+    return GroupConfig(own, is_valid=_at_least(f"group_{kind}_min_session_timeout_ms", own, 60_000))
+
+
+def _heartbeat(kind: str) -> GroupConfig:
+    """Returns the heartbeat interval of groups of a kind."""
+    own = f"group_{kind}_heartbeat_interval_ms"
+    return GroupConfig(own, is_valid=_at_least(f"group_{kind}_min_heartbeat_interval_ms", own, 15_000))
+
+
 @dataclass(frozen=True)
 class GroupConfig:
     """One setting that groups can have."""
@@ -62,15 +87,17 @@ class GroupConfig:
 
 #: The settings by name.
 GROUP_CONFIGS = {
-    "consumer.assignment.interval.ms": GroupConfig("group_consumer_assignment_interval_ms"),
-    "consumer.heartbeat.interval.ms": GroupConfig("group_consumer_heartbeat_interval_ms"),
-    "consumer.session.timeout.ms": GroupConfig("group_consumer_session_timeout_ms"),
+    "consumer.assignment.interval.ms": GroupConfig(
+        "group_consumer_assignment_interval_ms", is_valid=_between(0, 15_000)
+    ),
+    "consumer.heartbeat.interval.ms": _heartbeat("consumer"),
+    "consumer.session.timeout.ms": _session("consumer"),
     "errors.deadletterqueue.copy.record.enable": GroupConfig(default="false", kind=BOOLEAN),
     "errors.deadletterqueue.topic.name": GroupConfig(default="", kind=STRING),
-    "share.assignment.interval.ms": GroupConfig("group_share_assignment_interval_ms"),
+    "share.assignment.interval.ms": GroupConfig("group_share_assignment_interval_ms", is_valid=_between(0, 15_000)),
     "share.auto.offset.reset": GroupConfig(default="latest", kind=STRING, is_valid=_is_reset),
     "share.delivery.count.limit": GroupConfig("group_share_delivery_count_limit", is_valid=_between(2, 10)),
-    "share.heartbeat.interval.ms": GroupConfig("group_share_heartbeat_interval_ms"),
+    "share.heartbeat.interval.ms": _heartbeat("share"),
     "share.isolation.level": GroupConfig(
         default="read_uncommitted", kind=STRING, is_valid=_one_of("read_committed", "read_uncommitted")
     ),
@@ -79,9 +106,9 @@ GROUP_CONFIGS = {
     ),
     "share.record.lock.duration.ms": GroupConfig("group_share_record_lock_duration_ms", is_valid=_is_lock_duration),
     "share.renew.acknowledge.enable": GroupConfig(default="true", kind=BOOLEAN),
-    "share.session.timeout.ms": GroupConfig("group_share_session_timeout_ms"),
+    "share.session.timeout.ms": _session("share"),
 }
-_FORMS = {INT: re.compile(r"[0-9]+"), BOOLEAN: re.compile(r"true|false", re.IGNORECASE), STRING: re.compile(r".*")}
+_FORMS = {INT: re.compile(r"\+?[0-9]+"), BOOLEAN: re.compile(r"true|false", re.IGNORECASE), STRING: re.compile(r".*")}
 _PROBLEMS = {INT: ": Not a number of type INT", BOOLEAN: ": Expected value to be either true or false"}
 
 
@@ -97,6 +124,10 @@ class GroupConfigs:
         found = self._values.get(group_id, {}).get(name)
         if found is not None:
             return found
+        return self.default(name)
+
+    def default(self, name: str) -> str:
+        """Returns the value of a setting for a group without its own: that of the broker, or the default."""
         config = GROUP_CONFIGS[name]
         return str(getattr(self._settings, config.setting)) if config.setting else config.default
 
@@ -126,11 +157,24 @@ class GroupConfigs:
             raise GroupError(Errors.INVALID_CONFIG, f"Unknown group config name: {name}")
         if value is None:
             return
-        message = f"Invalid value {value} for configuration {name}"
+        message, value = f"Invalid value {value} for configuration {name}", value.strip()
         if _FORMS[config.kind].fullmatch(value) is None:
             raise GroupError(Errors.INVALID_CONFIG, message + _PROBLEMS.get(config.kind, ""))
         if not config.is_valid(value, self._settings):
             raise GroupError(Errors.INVALID_CONFIG, message)
+
+    def validate_all(self, group_id: str, changes: Mapping[str, str | None]) -> None:
+        """Raise GroupError if a change of a setting is not valid, or if the changes exclude each other."""
+        for name, value in changes.items():
+            self.validate(group_id, name, value)
+
+        def number(name: str) -> int:
+            return int(changes[name] or self.default(name)) if name in changes else self.value(group_id, name)
+
+        for kind in ("consumer", "share"):
+            session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+            if {session, heartbeat} & changes.keys() and number(session) <= number(heartbeat):
+                raise GroupError(Errors.INVALID_CONFIG, f"{session} must be longer than {heartbeat}.")
 
     def set(self, group_id: str, name: str, value: str | None) -> None:
         """Set a group's own value for a setting. None removes it. The caller must have called `validate`."""
@@ -138,4 +182,4 @@ class GroupConfigs:
         if value is None:
             values.pop(name, None)
         else:
-            values[name] = value
+            values[name] = value.strip()

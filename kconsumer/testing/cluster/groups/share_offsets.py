@@ -22,6 +22,8 @@ from kconsumer.schema.share_group import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
+from kconsumer.testing.cluster.acls import TOPIC
+from kconsumer.testing.cluster.authorizer import ERRORS, REFUSED
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.share_group import ShareGroup
 from kconsumer.testing.cluster.requests import Request, handles
@@ -60,6 +62,10 @@ class ShareOffsets:
         else:
             partitions = {topic.topic_name: list(topic.partitions) for topic in asked.topics}
         for name, indexes in partitions.items():
+            if not self._cluster.authorizer.allowed(request, "DESCRIBE", TOPIC, name):
+                if asked.topics is not None:
+                    row.topics.append(_not_described(name, indexes))
+                continue
             topic_id = topics[name].id if name in topics else ZERO_UUID
             rows = [self._start_offset(asked.group_id, topic_id, index) for index in indexes]
             row.topics.append(
@@ -82,23 +88,33 @@ class ShareOffsets:
     @handles(ALTER_SHARE_GROUP_OFFSETS)
     def _alter(self, request: Request, now: float) -> AlterShareGroupOffsetsResponse:
         message = request.message
+        allowed = {topic.topic_name: self._may_read(request, topic.topic_name) for topic in message.topics}
         try:
-            self._empty_group(request, now, create=True)
+            if any(allowed.values()) or not message.topics:
+                self._empty_group(request, now, create=True)
         except GroupError as error:
             return AlterShareGroupOffsetsResponse(error_code=error.error, error_message=error.message)
         return AlterShareGroupOffsetsResponse(
-            responses=[self._alter_topic(message.group_id, topic) for topic in message.topics]
+            responses=[
+                self._alter_topic(message.group_id, topic, allowed=allowed[topic.topic_name])
+                for topic in message.topics
+            ]
         )
 
-    def _alter_topic(self, group_id: str, asked: Any) -> AlterShareGroupOffsetsResponseTopic:
-        """Set the start offsets of a topic's partitions. What was in flight is forgotten."""
+    def _may_read(self, request: Request, topic: str) -> bool:
+        return self._cluster.authorizer.allowed(request, "READ", TOPIC, topic)
+
+    def _alter_topic(self, group_id: str, asked: Any, *, allowed: bool) -> AlterShareGroupOffsetsResponseTopic:
+        """Set the start offsets of a topic's partitions, if the client may read it. What was in flight is forgotten."""
         topic = self._cluster.topics.get(asked.topic_name)
         row = AlterShareGroupOffsetsResponseTopic(
             topic_name=asked.topic_name, topic_id=ZERO_UUID if topic is None else topic.id
         )
         for partition in asked.partitions:
             found = AlterShareGroupOffsetsResponsePartition(partition_index=partition.partition_index)
-            if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
+            if not allowed:
+                found.error_code, found.error_message = ERRORS[TOPIC], REFUSED
+            elif topic is None or not 0 <= partition.partition_index < len(topic.partitions):
                 found.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
                 found.error_message = "This server does not host this topic-partition."
             else:
@@ -118,11 +134,16 @@ class ShareOffsets:
         except GroupError as error:
             return DeleteShareGroupOffsetsResponse(error_code=error.error, error_message=error.message)
         return DeleteShareGroupOffsetsResponse(
-            responses=[self._delete_topic(message.group_id, topic.topic_name) for topic in message.topics]
+            responses=[self._delete_topic(request, topic.topic_name) for topic in message.topics]
         )
 
-    def _delete_topic(self, group_id: str, name: str) -> DeleteShareGroupOffsetsResponseTopic:
-        """Remove the state of a topic."""
+    def _delete_topic(self, request: Request, name: str) -> DeleteShareGroupOffsetsResponseTopic:
+        """Remove the state of a topic, if the client may read it."""
+        group_id = request.message.group_id
+        if not self._may_read(request, name):
+            return DeleteShareGroupOffsetsResponseTopic(
+                topic_name=name, error_code=ERRORS[TOPIC], error_message=REFUSED
+            )
         topic = self._cluster.topics.get(name)
         store = self._cluster.shares.store
         if topic is None or topic.id not in store.topics_of(group_id):
@@ -150,3 +171,14 @@ class ShareOffsets:
         if not group.is_empty:
             raise GroupError(Errors.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
         return group
+
+
+def _not_described(name: str, indexes: list[int]) -> DescribeShareGroupOffsetsResponseTopic:
+    """Returns the row of a topic that the client may not describe."""
+    rows = [
+        DescribeShareGroupOffsetsResponsePartition(
+            partition_index=index, start_offset=UNINITIALIZED, error_code=ERRORS[TOPIC], error_message=REFUSED
+        )
+        for index in indexes
+    ]
+    return DescribeShareGroupOffsetsResponseTopic(topic_name=name, partitions=rows)
