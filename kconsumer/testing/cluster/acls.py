@@ -115,5 +115,5 @@ class Acls:
         Only resources that an allow entry names are checked. Returns True until the first `add`.
         """
         names = {acl.name for acl in self._rows if acl.resource_type == resource_type and acl.allow}
-        everyone = not self.enabled or self._cluster.settings.allow_everyone_if_no_acl_found
+        everyone = not self.enabled or self._settings.allow_everyone_if_no_acl_found
         return everyone or any(self.allows(principal, operation, resource_type, name) for name in sorted(names))
