@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kconsumer.testing.cluster.compaction import closed_segments, compact
 from kconsumer.testing.cluster.log import Log
 from kconsumer.testing.cluster.segment import Segment
-from kconsumer.testing.cluster.timers import Timer
+from kconsumer.testing.cluster.timers import NO_TIMER, Timer
 from kconsumer.testing.cluster.topic import Partition
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Cleaner:
         self._cluster = cluster
         self._changed: dict[Log, None] = {}  # since the last run
         self._clean_up_to: dict[Log, int] = {}  # segments that begin before this offset are clean
-        self._timer: Timer | None = None
+        self._timer: Timer = NO_TIMER
 
     def watch(self, partition: Partition) -> None:
         """Listen to changes of a partition's log. A change sets the timer if the log can be compacted."""
@@ -37,7 +37,7 @@ class Cleaner:
     def _on_change(self, log: Log) -> None:
         if "compact" in log.configs["cleanup.policy"] and len(log.segments) > 1:
             self._changed[log] = None
-            if self._timer is None or not self._timer.active:
+            if not self._timer.active:
                 self._timer = self._cluster.timers.soon(self._schedule)
 
     def _schedule(self, now: float) -> None:
@@ -65,7 +65,7 @@ class Retention:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._timer: Timer | None = None
+        self._timer: Timer = NO_TIMER
 
     def watch(self, partition: Partition) -> None:
         """Listen to changes of a partition's log. A change starts the timer if the log has records that may expire."""
@@ -73,7 +73,7 @@ class Retention:
 
     def _start(self, partition: Partition) -> None:
         """Start the timer if the partition has records that may expire. Does nothing if the timer is running."""
-        if (self._timer is None or not self._timer.active) and _may_expire(partition):
+        if not self._timer.active and _may_expire(partition):
             self._timer = self._cluster.timers.soon(self._schedule)
 
     def _schedule(self, now: float) -> None:

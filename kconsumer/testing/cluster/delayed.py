@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kconsumer.testing.cluster.requests import Pending
-from kconsumer.testing.cluster.timers import Timer, Timers
+from kconsumer.testing.cluster.timers import NO_TIMER, Timer, Timers
 
 
 class Source(Protocol):
@@ -35,8 +35,8 @@ class Delayed:
     ) -> None:
         self._timers, self._pending, self._sources = timers, pending, list(sources)
         self._can_complete, self._complete = can_complete, complete
-        self._timeout: Timer | None = None
-        self._check_timer: Timer | None = None
+        self._timeout: Timer = NO_TIMER
+        self._check_timer: Timer = NO_TIMER
 
     def start(self, now: float, max_wait_ms: float) -> None:
         """Wait for changes, at most `max_wait_ms`."""
@@ -46,7 +46,7 @@ class Delayed:
 
     def _on_change(self) -> None:
         """Check, when the timers run next, whether the request can be completed. One check is for all changes."""
-        if self._check_timer is None or not self._check_timer.active:
+        if not self._check_timer.active:
             self._check_timer = self._timers.soon(self._check)
 
     def _check(self, now: float) -> None:
@@ -56,8 +56,7 @@ class Delayed:
     def _finish(self, now: float) -> None:
         """Stop waiting. If the request has no response yet, and its connection is open, responds now."""
         for timer in (self._timeout, self._check_timer):
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
         for source in self._sources:
             source.remove_listener(self._on_change)
         if not self._pending.done:

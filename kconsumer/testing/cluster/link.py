@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kconsumer.testing.cluster.timers import Timer, Timers
+from kconsumer.testing.cluster.timers import NO_TIMER, Timer, Timers
 
 PART_MS = 20.0  # the time that each part of a response takes on a slow network
 
@@ -40,7 +40,7 @@ class Link:
         self._on_response = on_response
         self._requests = bytearray()  # sent by the client while the network was interrupted
         self._responses = bytearray()  # sent by the broker; they have not yet reached the client
-        self._timer: Timer | None = None  # when the next part of the responses arrives
+        self._timer: Timer = NO_TIMER  # when the next part of the responses arrives
 
     @property
     def empty(self) -> bool:
@@ -70,15 +70,14 @@ class Link:
             data = bytes(self._requests)
             self._requests.clear()
             self._on_request(data, now)
-        if self._timer is None:
+        if not self._timer.active:
             self._send_part(now)
 
     def close(self) -> None:
         """Drop the bytes that have not arrived."""
         self._requests.clear()
         self._responses.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
 
     def _send_part(self, now: float) -> None:
         """Set the timer that delivers the next part of the responses. If the rate is not limited, deliver all bytes at
@@ -96,7 +95,6 @@ class Link:
         self._timer = self._timers.add(now + size * 1000 / rate, lambda at: self._part_arrived(size, at))
 
     def _part_arrived(self, size: int, now: float) -> None:
-        self._timer = None
         if not self._network.interrupted:
             self._deliver(size)
             self._send_part(now)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kconsumer.testing.cluster.releases import is_at_least
-from kconsumer.testing.cluster.timers import Timer
+from kconsumer.testing.cluster.timers import NO_TIMER, Timer
 from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, Partition
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Replication:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._lag_timers: dict[tuple[Partition, int], Timer] = {}
-        self._balance_timer: Timer | None = None
+        self._balance_timer: Timer = NO_TIMER
 
     @property
     def _has_elr(self) -> bool:
@@ -121,9 +121,7 @@ class Replication:
         Does nothing if the broker is stopped, or if the partition has no leader.
         """
         if partition.leader != NO_LEADER and self._cluster.brokers[broker_id].alive:
-            timer = self._lag_timers.pop((partition, broker_id), None)
-            if timer is not None:
-                timer.cancel()
+            self._lag_timers.pop((partition, broker_id), NO_TIMER).cancel()
             partition.resume_replica(broker_id)
 
     def _set_leader(self, partition: Partition, leader: int) -> None:
@@ -143,7 +141,7 @@ class Replication:
         preferred = partition.replicas[0]
         if partition.leader == preferred or not self._cluster.brokers[preferred].alive:
             return
-        if settings.auto_leader_rebalance_enable and (self._balance_timer is None or not self._balance_timer.active):
+        if settings.auto_leader_rebalance_enable and not self._balance_timer.active:
             delay_ms = 1000 * settings.leader_imbalance_check_interval_seconds
             self._balance_timer = self._cluster.timers.soon(lambda now: self._schedule_balance(now + delay_ms))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable
 
 Callback = Callable[[float], None]
@@ -14,9 +15,9 @@ class Timer:
 
     __slots__ = ("_callback", "deadline")
 
-    def __init__(self, deadline: float, callback: Callback) -> None:
+    def __init__(self, deadline: float, callback: Callback | None) -> None:
         self.deadline = deadline  # ms
-        self._callback: Callback | None = callback
+        self._callback = callback
 
     @property
     def active(self) -> bool:
@@ -32,6 +33,9 @@ class Timer:
         callback, self._callback = self._callback, None
         if callback is not None:
             callback(now)
+
+
+NO_TIMER = Timer(math.inf, None)  # one that never runs, in place of None
 
 
 class Timers:

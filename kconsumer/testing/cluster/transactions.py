@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kconsumer._common.error_codes import Errors
 from kconsumer.testing.batches import control_batch
 from kconsumer.testing.cluster.releases import is_at_least
-from kconsumer.testing.cluster.timers import Timer
+from kconsumer.testing.cluster.timers import NO_TIMER, Timer
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Transaction:
         self.groups: set[str] = set()
         self.second_version = False  # True if the last transaction ended by the rules of KIP-890
         self.started_ms = -1  # the wall-clock time at which the last transaction began
-        self.timer: Timer | None = None  # aborts the transaction when it takes too long
+        self.timer: Timer = NO_TIMER  # aborts the transaction when it takes too long
 
     def __repr__(self) -> str:
         producer = f"producer {self.producer_id}, epoch {self.producer_epoch}"
@@ -252,8 +252,7 @@ class Transactions:
         """Commit or abort the open transaction. `bump_epoch`: the producer uses the next epoch afterwards (KIP-890)."""
         transaction.state = ENDS[commit][0]
         transaction.second_version = bump_epoch
-        if transaction.timer is not None:
-            transaction.timer.cancel()
+        transaction.timer.cancel()
         if bump_epoch:
             transaction.last_epoch = transaction.producer_epoch
             transaction.producer_epoch += 1
@@ -283,7 +282,7 @@ class Transactions:
             return
         self._cluster.groups.offsets.complete(producer[0], commit=commit)
         transaction.groups.clear()
-        transaction.timer = None
+        transaction.timer = NO_TIMER
         transaction.state = ENDS[commit][1]
 
     def _write_marker(self, partition: Partition, producer: ProducerIdAndEpoch, commit: bool, now: float) -> None:

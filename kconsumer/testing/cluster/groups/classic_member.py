@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupResponse
 from kconsumer.testing.cluster.requests import Pending
-from kconsumer.testing.cluster.timers import Timer
+from kconsumer.testing.cluster.timers import NO_TIMER, Timer
 
 Protocols = list[tuple[str, bytes]]  # names and metadata of the protocols that a member supports, the best one first
 
@@ -29,7 +29,7 @@ class ClassicMember:
     is_new: bool = False  # True until the rebalance in which the member joined has completed
     joining: Pending | None = None  # the JoinGroup request that waits
     syncing: Pending | None = None  # the SyncGroup request that waits
-    session: Timer | None = None
+    session: Timer = NO_TIMER
 
     def metadata(self, protocol: str | None) -> bytes:
         """Returns the metadata that the member sent for a protocol.
@@ -67,13 +67,11 @@ class ClassicMember:
         pending.complete(response, now)
         return True
 
-    def cancel_session(self) -> None:
-        if self.session is not None:
-            self.session.cancel()
-
     def copy(self, member_id: str, protocols: Protocols) -> ClassicMember:
         """Returns a copy with another member id and other protocols. It has no waiting requests and no timer."""
-        return replace(self, id=member_id, protocols=protocols, is_new=False, joining=None, syncing=None, session=None)
+        return replace(
+            self, id=member_id, protocols=protocols, is_new=False, joining=None, syncing=None, session=NO_TIMER
+        )
 
     def __repr__(self) -> str:
         return f"<ClassicMember {self.id}>"

@@ -13,7 +13,7 @@ from kconsumer.schema.classic_group import JoinGroupResponse, JoinGroupResponseM
 from kconsumer.testing.cluster.groups.classic_member import ClassicMember, Protocols
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.requests import Pending
-from kconsumer.testing.cluster.timers import Timer
+from kconsumer.testing.cluster.timers import NO_TIMER, Timer
 
 
 class ClassicMembers:
@@ -60,7 +60,7 @@ class ClassicMembers:
         """
         member = self.members.pop(member_id, None)
         if member is not None:
-            member.cancel_session()
+            member.session.cancel()
             self._joining.discard(member_id)
             self._count_protocols(member.protocols, -1)
             if member.instance_id is not None:
@@ -75,9 +75,7 @@ class ClassicMembers:
 
         A pending member is a new client that has received a member id and has not joined with it yet.
         """
-        timer = self.pending_members.pop(member_id, None)
-        if timer is not None:
-            timer.cancel()
+        self.pending_members.pop(member_id, NO_TIMER).cancel()
 
     def replace_static_member(self, instance_id: str, new_id: str, now: float) -> ClassicMember:
         """Replace the static member with `instance_id` by one with the member id `new_id`. Returns the new member.
@@ -86,7 +84,7 @@ class ClassicMembers:
         requests of the old member get FENCED_INSTANCE_ID.
         """
         old = self.members.pop(self.static_members[instance_id])
-        old.cancel_session()
+        old.session.cancel()
         self.complete_join(old, JoinGroupResponse(member_id=old.id, error_code=Errors.FENCED_INSTANCE_ID), now)
         old.complete_sync(SyncGroupResponse(error_code=Errors.FENCED_INSTANCE_ID), now)
         new = self.members[new_id] = old.copy(new_id, old.protocols)

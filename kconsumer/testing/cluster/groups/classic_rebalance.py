@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupResponse
 from kconsumer.testing.cluster.groups.classic_member import ClassicMember
-from kconsumer.testing.cluster.timers import Timer
+from kconsumer.testing.cluster.timers import NO_TIMER, Timer
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.classic import ClassicGroup
@@ -34,15 +34,15 @@ class ClassicRebalance:
         self._group = group
         self._settings = group.coordinator.cluster.settings
         self._timers = group.coordinator.cluster.timers
-        self._join_timer: Timer | None = None  # ends the joining phase
-        self._sync_timer: Timer | None = None  # removes members that do not send SyncGroup
+        self._join_timer: Timer = NO_TIMER  # ends the joining phase
+        self._sync_timer: Timer = NO_TIMER  # removes members that do not send SyncGroup
         self._extend_initial_delay = False  # True: a member has joined since the last initial delay began
 
     # --- sessions ---
 
     def renew_session(self, member: ClassicMember, now: float, timeout_ms: float | None = None) -> None:
         """Restart the session timer of a member. `timeout_ms`: None means the member's session timeout."""
-        member.cancel_session()
+        member.session.cancel()
         deadline = now + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
         member.session = self._timers.add(deadline, lambda at: self._session_expired(member, at))
 
@@ -115,7 +115,7 @@ class ClassicRebalance:
         if group.state == COMPLETING_REBALANCE:
             self._reject_sync(Errors.REBALANCE_IN_PROGRESS, now)
         group.pending_sync.clear()
-        self._cancel_sync_timer()
+        self._sync_timer.cancel()
         initial = group.state == EMPTY
         group.transition(PREPARING_REBALANCE, now)
         if initial:
@@ -137,7 +137,7 @@ class ClassicRebalance:
 
         If other members join until then, the phase is extended instead, by at most `remaining` ms in total.
         """
-        self._cancel_join_timer()
+        self._join_timer.cancel()
         self._join_timer = self._timers.add(now + delay, lambda at: self._initial_delay_ended(delay, remaining, at))
 
     def _initial_delay_ended(self, delay: float, remaining: float, now: float) -> None:
@@ -149,7 +149,7 @@ class ClassicRebalance:
             self._complete_join(now)
 
     def _start_join_timer(self, timeout_ms: float, now: float) -> None:
-        self._cancel_join_timer()
+        self._join_timer.cancel()
         self._join_timer = self._timers.add(now + timeout_ms, self._complete_join)
 
     def _complete_join(self, now: float) -> None:
@@ -158,7 +158,7 @@ class ClassicRebalance:
         If only static members remain and none has joined, waits for another rebalance timeout.
         """
         group = self._group
-        self._cancel_join_timer()
+        self._join_timer.cancel()
         for member in list(group.members.values()):
             if member.joining is None and member.instance_id is None:
                 group.remove_member(member.id)
@@ -175,7 +175,7 @@ class ClassicRebalance:
             member.is_new = False
             group.pending_sync.add(member.id)
         generation = group.generation
-        self._cancel_sync_timer()
+        self._sync_timer.cancel()
         self._sync_timer = self._timers.add(
             now + group.rebalance_timeout_ms(), lambda at: self._sync_expired(generation, at)
         )
@@ -215,7 +215,7 @@ class ClassicRebalance:
         """Record that a member has sent SyncGroup. Cancels the sync timer when all members have sent it."""
         self._group.pending_sync.discard(member_id)
         if not self._group.pending_sync:
-            self._cancel_sync_timer()
+            self._sync_timer.cancel()
 
     def assign(self, assignments: dict[str, bytes], now: float) -> None:
         """Store the leader's assignments (by member id), set the state to Stable, and respond to waiting SyncGroup
@@ -263,12 +263,12 @@ class ClassicRebalance:
     def stop(self, error: int, now: float) -> None:
         """Cancel all timers, remove the pending members, and respond to all waiting requests with an error."""
         group = self._group
-        self._cancel_join_timer()
-        self._cancel_sync_timer()
+        self._join_timer.cancel()
+        self._sync_timer.cancel()
         for member_id in list(group.pending_members):
             group.remove_pending(member_id)
         for member in list(group.members.values()):
-            member.cancel_session()
+            member.session.cancel()
             group.complete_join(member, JoinGroupResponse(member_id=member.id, error_code=error), now)
             member.complete_sync(SyncGroupResponse(error_code=error), now)
 
@@ -281,11 +281,3 @@ class ClassicRebalance:
             self.renew_session(member, now)
         if len(self._group.members) > self._settings.group_max_size:
             self.prepare(now)
-
-    def _cancel_join_timer(self) -> None:
-        if self._join_timer is not None:
-            self._join_timer.cancel()
-
-    def _cancel_sync_timer(self) -> None:
-        if self._sync_timer is not None:
-            self._sync_timer.cancel()

@@ -92,9 +92,9 @@ def join(group: ConsumerGroup, request: Request, now: float) -> JoinGroupRespons
     if downgrades:
         migration.downgrade(group, list(group.members.values()), now, rebalance=stale)
     else:
-        _stop(member.joining)
+        member.joining.cancel()
         start_session(group, member.id, now)
-        _stop(member.syncing)
+        member.syncing.cancel()
         member.syncing = _fence_later(group, member.id, now + rebalance_timeout_of(request))
     return response
 
@@ -167,7 +167,7 @@ def sync(group: ConsumerGroup, request: Request, now: float) -> SyncGroupRespons
     if group.target_epoch > member.epoch and member.state != UNREVOKED_PARTITIONS:
         _expect_join(group, member, now)
         raise GroupError(Errors.REBALANCE_IN_PROGRESS)
-    _stop(member.syncing)
+    member.syncing.cancel()
     start_session(group, member.id, now)
     assigned = {topic_id: set(found) for topic_id, found in member.assigned.items()}
     return SyncGroupResponse(
@@ -245,16 +245,10 @@ def _expect_join(group: ConsumerGroup, member: ConsumerMember, now: float) -> No
 
     Does nothing if the timer runs already.
     """
-    if member.joining is None or not member.joining.active:
+    if not member.joining.active:
         member.joining = _fence_later(group, member.id, now + member.rebalance_timeout_ms)
 
 
 def _fence_later(group: ConsumerGroup, member_id: str, deadline: float) -> Timer:
     """Returns a new timer that removes a member from the group at `deadline` (ms)."""
     return group.coordinator.cluster.timers.add(deadline, lambda now: fence(group, [group.members[member_id]], now))
-
-
-def _stop(timer: Timer | None) -> None:
-    """Cancel a timer, if there is one."""
-    if timer is not None:
-        timer.cancel()

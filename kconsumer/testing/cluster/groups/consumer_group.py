@@ -21,7 +21,7 @@ from kconsumer.testing.cluster.groups.reconciliation import Owned, Reconciliatio
 from kconsumer.testing.cluster.groups.server_assignors import ASSIGNORS, AssignorMember, Partitions
 from kconsumer.testing.cluster.groups.server_group import ServerGroup
 from kconsumer.testing.cluster.groups.topic_regexes import TopicRegexes
-from kconsumer.testing.cluster.timers import Timer
+from kconsumer.testing.cluster.timers import NO_TIMER, Timer
 from kconsumer.testing.cluster.topic import Topic
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class ConsumerGroup(ServerGroup[ConsumerMember]):
         self._regex_counts: Counter[str] = Counter()
         self._topic_counts: Counter[str] = Counter()
         self._owners: dict[tuple[bytes, int], str] = {}  # member ids
-        self._resolving: Timer | None = None  # set while regular expressions are being resolved
+        self._resolving: Timer = NO_TIMER  # active while regular expressions are being resolved
 
     # --- members ---
 
@@ -181,17 +181,16 @@ class ConsumerGroup(ServerGroup[ConsumerMember]):
         Does nothing if this timer was started already. `principal`: the user of the client that sent the heartbeat.
         Only topics that this user may describe match.
         """
-        if self._resolving is None:
+        if not self._resolving.active:
             self._resolving = self.coordinator.cluster.timers.soon(lambda now: self._resolve(principal, now))
 
     @property
     def is_resolving(self) -> bool:
         """True while regular expressions are being resolved."""
-        return self._resolving is not None
+        return self._resolving.active
 
     def _resolve(self, principal: str, now: float) -> None:
         """Resolve the regular expressions, and increase the group epoch if the matching topics have changed."""
-        self._resolving = None
         cluster = self.coordinator.cluster
         topics: Iterable[str] = cluster.topics
         if cluster.acls.enabled:
@@ -313,9 +312,7 @@ class ConsumerGroup(ServerGroup[ConsumerMember]):
         return True
 
     def close(self, now: float) -> None:
-        if self._resolving is not None:
-            self._resolving.cancel()
-            self._resolving = None
+        self._resolving.cancel()
         for member in self.members.values():
             member.cancel_timers()
 

@@ -78,8 +78,7 @@ def fence(group: ConsumerGroup, members: list[ConsumerMember], now: float) -> No
 def start_session(group: ConsumerGroup, member_id: str, now: float) -> None:
     """Restart the session timer of a member. When the timer expires, the member is removed."""
     member = group.members[member_id]
-    if member.session is not None:
-        member.session.cancel()
+    member.session.cancel()
     timeout_ms = group.coordinator.configs.value(group.id, "consumer.session.timeout.ms")
     if member.classic is not None:
         timeout_ms = member.classic.session_timeout_ms
@@ -96,9 +95,7 @@ def update_rebalance_timer(group: ConsumerGroup, member: ConsumerMember, now: fl
 
     When the timer expires, the member is removed if its epoch is still the same.
     """
-    if member.rebalance is not None:
-        member.rebalance.cancel()
-        member.rebalance = None
+    member.rebalance.cancel()
     if member.state == UNREVOKED_PARTITIONS and member.classic is None:
         epoch = member.epoch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from kconsumer.testing.cluster.timers import Timer
+from kconsumer.testing.cluster.timers import NO_TIMER, Timer
 
 #: The epoch at which each partition was assigned to the member, by topic id and partition.
 AssignedPartitions = dict[bytes, dict[int, int]]
@@ -50,10 +50,10 @@ class ConsumerMember:
     assigned: AssignedPartitions = field(default_factory=dict)
     pending_revocation: AssignedPartitions = field(default_factory=dict)
     classic: ClassicProtocol | None = None  # None: the member uses the consumer protocol
-    session: Timer | None = None
-    rebalance: Timer | None = None  # runs while the member has to revoke partitions
-    joining: Timer | None = None  # of a classic member that has to send JoinGroup
-    syncing: Timer | None = None  # of a classic member that has to send SyncGroup
+    session: Timer = NO_TIMER
+    rebalance: Timer = NO_TIMER  # runs while the member has to revoke partitions
+    joining: Timer = NO_TIMER  # of a classic member that has to send JoinGroup
+    syncing: Timer = NO_TIMER  # of a classic member that has to send SyncGroup
 
     def copy(self, member_id: str | None = None) -> ConsumerMember:
         """Returns a shallow copy. Its id is `member_id`, or unchanged if that is None."""
@@ -63,7 +63,7 @@ class ConsumerMember:
         """Returns the member that replaces this static member: a copy with a new id, the epoch 0 and no timers."""
         member = self.copy(member_id)
         member.epoch = member.previous_epoch = 0
-        member.session = member.rebalance = member.joining = member.syncing = None
+        member.session = member.rebalance = member.joining = member.syncing = NO_TIMER
         return member
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
@@ -93,5 +93,4 @@ class ConsumerMember:
 
     def cancel_timers(self) -> None:
         for timer in (self.session, self.rebalance, self.joining, self.syncing):
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()

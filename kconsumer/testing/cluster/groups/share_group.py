@@ -15,7 +15,7 @@ from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.server_assignors import AssignorMember, Partitions, assign_simple
 from kconsumer.testing.cluster.groups.server_group import ServerGroup
 from kconsumer.testing.cluster.share.state_store import UNINITIALIZED
-from kconsumer.testing.cluster.timers import Timer
+from kconsumer.testing.cluster.timers import NO_TIMER, Timer
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
@@ -36,7 +36,7 @@ class ShareMember:
     epoch: int = 0
     previous_epoch: int = -1
     assigned: Partitions = field(default_factory=dict)
-    session: Timer | None = None
+    session: Timer = NO_TIMER
 
     def copy(self) -> ShareMember:
         """Returns a shallow copy."""
@@ -54,8 +54,7 @@ class ShareGroup(ServerGroup[ShareMember]):
     def remove_member(self, member_id: str) -> None:
         """Remove a member, and begin a new group epoch."""
         member = self.members.pop(member_id)
-        if member.session is not None:
-            member.session.cancel()
+        member.session.cancel()
         self.target.pop(member_id, None)
         self.epoch += 1
         if not self.members:
@@ -64,8 +63,7 @@ class ShareGroup(ServerGroup[ShareMember]):
     def start_session(self, member_id: str, now: float) -> None:
         """Restart the session timer of a member. When the timer expires, the member is removed."""
         member = self.members[member_id]
-        if member.session is not None:
-            member.session.cancel()
+        member.session.cancel()
         timeout_ms = self.coordinator.configs.value(self.id, "share.session.timeout.ms")
         timers = self.coordinator.cluster.timers
         member.session = timers.add(now + timeout_ms, lambda _: self.remove_member(member_id))
@@ -184,8 +182,7 @@ class ShareGroup(ServerGroup[ShareMember]):
 
     def close(self, now: float) -> None:
         for member in self.members.values():
-            if member.session is not None:
-                member.session.cancel()
+            member.session.cancel()
 
     def _refuse(self) -> NoReturn:
         raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {self.id} is a share group.")

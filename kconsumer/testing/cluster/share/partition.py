@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kconsumer.testing.cluster.share.in_flight import ACQUIRED, ARCHIVED, AVAILABLE, InFlightBatch, RecordState
 from kconsumer.testing.cluster.share.state_store import StateBatch, StoredState
+from kconsumer.testing.cluster.timers import NO_TIMER, Timer, Timers
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.group_configs import GroupConfigs
     from kconsumer.testing.cluster.share.dead_letters import DeadLetterTopics
-    from kconsumer.testing.cluster.timers import Timer, Timers
     from kconsumer.testing.cluster.topic import Partition
 
 #: A part of a batch that has changed: its offsets and its state.
@@ -61,7 +61,7 @@ class SharePartition:
         self.gap: tuple[int, int] | None = None
         self.read_offset = -1  # the next offset to acquire, when a fetch has read it last
         self._configs, self._timers, self._dead_letters = configs, timers, dead_letters
-        self._lock_timer: Timer | None = None
+        self._lock_timer: Timer = NO_TIMER
         self._listeners: dict[Callable[[], None], None] = {}
         self._load(stored.batches())
 
@@ -227,18 +227,16 @@ class SharePartition:
     def lock_until(self, now: float) -> float:
         """Returns when a lock expires that is acquired or renewed now, and lets the timer run then."""
         deadline = now + self.setting("record.lock.duration.ms")
-        if self._lock_timer is None or not self._lock_timer.active or self._lock_timer.deadline > deadline:
+        if not self._lock_timer.active or self._lock_timer.deadline > deadline:
             self._start_timer(deadline)
         return deadline
 
     def close(self) -> None:
         """Cancel the timer, because another broker leads the partition now, or the state was deleted."""
-        if self._lock_timer is not None:
-            self._lock_timer.cancel()
+        self._lock_timer.cancel()
 
     def _start_timer(self, deadline: float) -> None:
-        if self._lock_timer is not None:
-            self._lock_timer.cancel()
+        self._lock_timer.cancel()
         self._lock_timer = self._timers.add(deadline, self._expire)
 
     def _expire(self, now: float) -> None:
