@@ -19,7 +19,7 @@ from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import KafkaError
 from kconsumer.testing import FakeCluster
 from support.harnesses.engines import ENGINES
-from support.harnesses.inside import guard_of, parts_of
+from support.harnesses.inside import engine_of, guard_of, parts_of
 from support.harnesses.interruptions import arrival, at_point, handler, no_thread_left, one_of, signal_after
 from support.harnesses.stopwatch import Stopwatch
 
@@ -132,6 +132,12 @@ class Inner:
             self.errors.append(error)
 
 
+def is_settled(consumer: Consumer) -> bool:
+    """Poll, and return whether the consumer has its partitions, and no rebalance that would move the positions."""
+    consumer.poll(0.1)
+    return consumer.assignment() == {ZERO, ONE} and engine_of(consumer)._group_idle()
+
+
 def reads_on(consumer: Consumer) -> None:
     """Check that the consumer is closed, or returns the records of both partitions in order from their positions on."""
     if guard_of(consumer).closed:
@@ -142,7 +148,7 @@ def reads_on(consumer: Consumer) -> None:
     for _ in range(2):  # a wakeup may be pending, or an error of the interrupted call
         with suppress(KafkaError):
             consumer.poll(0)
-    until(lambda: consumer.poll(0.1) or consumer.assignment() == {ZERO, ONE})
+    until(lambda: is_settled(consumer))
     consumer.resume(ZERO, ONE)
     consumer.seek(ZERO, 0)
     consumer.seek(ONE, 0)
