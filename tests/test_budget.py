@@ -47,7 +47,7 @@ BUDGET = {
     "kconsumer/**/*": 93_961,
     "assignors/**/*": 1_700,
     "tests/README.md": 60,
-    "tests/**/*.py": 111_834,
+    "tests/**/*.py": 111_840,
     "benchmarks/**/*.py": 8_689,
     "tools/*.py": 670,
     "examples/**/*.py": 2_502,
@@ -56,7 +56,7 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 61,
     "benchmarks/README.md": 148,
-    "docs/**/*.md": 10_149,
+    "docs/**/*.md": 10_150,
     "docs/design/*.md": 1_321,
 }
 
