@@ -51,10 +51,10 @@ class PendingRequest:
     def retry_or_fail(self, error: KafkaError, now: float, *, retriable: bool) -> None:
         """Start the backoff before another attempt, or fail the promise with `error`.
 
-        There is another attempt only if `retriable` is True and `now` (ms) is before the deadline.
+        With a deadline, a retriable error ends no request: the deadline does, with a TimeoutError.
         """
         self.promise.attempt_failed(error)
-        if retriable and self.deadline is not None and now < self.deadline:
+        if retriable and self.deadline is not None:
             self._progress.failed(error, now)
             self.backoff.failed(now)
         else:

@@ -63,6 +63,21 @@ def test_refusal_of_an_older_generation_while_rejoining_is_a_rebalance() -> None
     assert newer == group.member.generation
 
 
+def test_retriable_error_after_the_deadline_is_a_timeout() -> None:
+    """A response that could be retried, but comes after the deadline, makes the commit a TimeoutError with its error as
+    the cause, as one that comes before does.
+    """
+    group = member()
+    promise = group.commits.commit(OFFSETS, group.now + 1000)
+    (request,) = sent(group)
+    group.now += 1000
+    group.respond(request, committed(request, 3))
+    assert [] == sent(group)
+    assert isinstance(promise.error, TimeoutError)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in str(promise.error)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" == getattr(promise.error.__cause__, "name", "")
+
+
 def test_async_commit_waits_for_the_coordinator_and_fails_with_it() -> None:
     """While the coordinator is unknown an async commit waits for the lookup, and fails if the lookup fails."""
     group = member()
