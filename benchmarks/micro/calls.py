@@ -44,11 +44,11 @@ from operations import (
 )
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 20, "threaded": 31, "consumer protocol": 27},
-    EMPTY: {"classic": 19, "threaded": 19, "consumer protocol": 17},
-    COMMIT: {"classic": 233, "threaded": 421, "consumer protocol": 475},
+    FETCH: {"classic": 14, "threaded": 26, "consumer protocol": 22},
+    EMPTY: {"classic": 14, "threaded": 15, "consumer protocol": 13},
+    COMMIT: {"classic": 232, "threaded": 423, "consumer protocol": 473},
     HEARTBEAT: {"classic": 307, "threaded": 302, "consumer protocol": 345},
-    SHARE_FETCH: {SHARE: 227},
+    SHARE_FETCH: {SHARE: 223},
 }
 """The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.
 
