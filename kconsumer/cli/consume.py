@@ -297,6 +297,10 @@ def _check(args: argparse.Namespace) -> None:
         topic_pattern(args.topics)
 
 
+NO_GROUP: Mapping[str, object] = {"enable_auto_commit": False, "group_instance_id": None}
+"""What a consumer without a group has in place of options of a file that belong to its group."""
+
+
 def _how_to_skip(error: errors.RecordDeserializationError, group: str | None) -> str:
     """Returns the message of an error, with the arguments that skip the record in place of the advice to seek."""
     what = str(error).partition("; seek")[0]
@@ -313,8 +317,11 @@ def _options(args: argparse.Namespace, start: Position, deserializers: Mapping[s
     if args.filters:
         filters = args.filters
         options["record_filter"] = filters[0] if len(filters) == 1 else lambda record: all(f(record) for f in filters)
-    options["group_id"] = args.group  # without -g there is none, also if a file of -F that programs use names one
-    if args.group is not None and args.output is not None:
+    options["group_id"] = args.group
+    if args.group is None:  # the file of -F may be that of a program, and name a group
+        chosen = {canonical_name(key) for key, _ in args.settings}
+        options |= {key: value for key, value in NO_GROUP.items() if key not in chosen}
+    elif args.output is not None:
         options["enable_auto_commit"] = False
     if args.start is not None or args.stop is not None:
         options["auto_offset_reset"] = start.kind if start.kind in ("earliest", "latest") else "latest"

@@ -66,6 +66,8 @@ def _check_once(argument: str, given: Sequence[tuple[str, str]]) -> None:
 def is_of_registry_client(error: errors.RecordDeserializationError) -> bool:
     """Returns whether a record was not decoded because the client of the registry failed: later it may decode."""
     cause = error.__cause__
+    if isinstance(cause, OSError):  # also if a proxy has responded in place of the registry
+        return True
     frames = () if cause is None else traceback.walk_tb(cause.__traceback__)
     return any(frame.f_globals.get("__name__", "").startswith("confluent_kafka.") for frame, _ in frames)
 

@@ -27,7 +27,7 @@ _client_numbers = itertools.count(1)  # next() is atomic (without the GIL, from 
 
 
 def derive(values: dict[str, Any], given: Mapping[str, str]) -> None:
-    """Set the defaults that depend on other options, by Java's rules."""
+    """Set the defaults that depend on other options, by Java's rules unless a comment says otherwise."""
     group, instance = values["group_id"], values["group_instance_id"]
     if not values["client_id"]:
         suffix = instance or next(_client_numbers)
@@ -36,6 +36,8 @@ def derive(values: dict[str, Any], given: Mapping[str, str]) -> None:
         values["enable_auto_commit"] = group is not None
     if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
         values["reconnect_backoff_max_ms"] = values["reconnect_backoff_ms"]
+    if "fetch_max_wait_ms" not in given:  # not Java's rule: there, a short timeout ends every fetch without records
+        values["fetch_max_wait_ms"] = min(values["fetch_max_wait_ms"], values["request_timeout_ms"] // 2)
 
 
 def derive_login(values: dict[str, Any], given: Mapping[str, str], table: Mapping[str, Option]) -> None:

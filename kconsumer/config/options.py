@@ -150,7 +150,8 @@ class _Table:
         "Maximum size of a fetch; a first batch that is larger is returned completely."
     )
     fetch_max_wait_ms: int = _option(
-        kinds.int32(), 500, "Maximum time a broker delays a fetch; must be less than request_timeout_ms."
+        kinds.int32(), 500,
+        "Maximum time a broker delays a fetch; less than request_timeout_ms, by default at most half of it."
     )
     max_partition_fetch_bytes: int = _option(
         kinds.int32(), 1_048_576,

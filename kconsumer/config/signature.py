@@ -60,7 +60,7 @@ class CommonOptions(TypedDict, total=False):
     fetch_max_bytes: int
     """Maximum size of a fetch; a first batch that is larger is returned completely."""
     fetch_max_wait_ms: int
-    """Maximum time a broker delays a fetch; must be less than request_timeout_ms."""
+    """Maximum time a broker delays a fetch; less than request_timeout_ms, by default at most half of it."""
     check_crcs: bool
     """Check the CRC of every batch."""
     client_id: str
@@ -212,7 +212,7 @@ class CommonOptions(TypedDict, total=False):
     metric_reporters: Sequence[object]
     """Notified of all metrics (MetricsReporter). Alias: metric_reporters."""
     fetch_wait_max_ms: int
-    """Maximum time a broker delays a fetch; must be less than request_timeout_ms."""
+    """Maximum time a broker delays a fetch; less than request_timeout_ms, by default at most half of it."""
     socks5_proxy: str | Callable[[], str] | None
     """Connect to brokers through a SOCKS5 proxy, which resolves their names; TLS checks the names of brokers."""
     ssl_ca_location: str | None

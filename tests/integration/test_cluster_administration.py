@@ -11,6 +11,7 @@ from kconsumer.errors import BrokerError
 from kconsumer.groups import GroupClient
 from support.brokers.kafka import Kafka
 from support.harnesses.polling import numbered, tps
+from support.harnesses.threads import eventually
 from support.members.java_groups import CLIENT_METRICS, GET_OFFSETS, TRANSACTIONS, print_of
 
 METRICS = "org.apache.kafka.consumer."
@@ -59,15 +60,19 @@ def test_offsets_at_special_times(kafka: Kafka, topic: str) -> None:
 def test_subscriptions(kafka: Kafka, topic_name: str) -> None:
     """A subscription is created, described, changed and deleted. A bad value changes nothing."""
     with GroupClient(kafka.bootstrap_servers) as client:
-        assert topic_name not in client.client_metrics()
+
+        def becomes(expected: dict[str, str] | None) -> None:
+            eventually(lambda: client.client_metrics().get(topic_name) == expected, f"subscription {expected}")
+
+        becomes(None)
         client.alter_client_metrics(topic_name, SETTINGS)
-        assert SETTINGS == client.client_metrics()[topic_name]
+        becomes(SETTINGS)
         client.alter_client_metrics(topic_name, {"interval.ms": 20_000})
         with pytest.raises(BrokerError, match=f"settings of client metrics '{topic_name}'"):
             client.alter_client_metrics(topic_name, {"interval.ms": 1})
-        assert {**SETTINGS, "interval.ms": "20000"} == client.client_metrics()[topic_name]
+        becomes({**SETTINGS, "interval.ms": "20000"})
         client.delete_client_metrics(topic_name)
-        assert topic_name not in client.client_metrics()
+        becomes(None)
 
 
 def test_commands(kafka: Kafka, topic: str, capsys: pytest.CaptureFixture[str]) -> None:

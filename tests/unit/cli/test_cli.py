@@ -20,8 +20,9 @@ from typing import Any, cast
 import pytest
 
 from kconsumer import ConsumerRecord, HeaderFilter, RawRecord, TopicPartition, cli, errors
-from kconsumer.cli import consume, files, output, positions, progress
+from kconsumer.cli import consume, decoding, files, output, positions, progress
 from kconsumer.cli.arguments import UsageError
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import OffsetAndTimestamp, PartitionInfo
 
@@ -410,11 +411,22 @@ def test_partial_writes(consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("group", [None, "team"])
 def test_the_group_of_a_file_of_options(consumer: FakeConsumer, tmp_path: Path, group: str | None) -> None:
-    """Without -g no group is involved, also if a properties file that programs use names one."""
+    """Without -g no group is involved, also if a properties file that programs use names one, with its options."""
     file = tmp_path / "client.properties"
-    file.write_text("group.id=of-a-program\n")
+    file.write_text("group.id=of-a-program\nenable.auto.commit=true\ngroup.instance.id=one\n")
     assert 0 == cli.main([*COMMAND, "-F", str(file), "--exit-at-end", *(["-g", group] if group else [])])
     assert (group, None) == (consumer.options["group_id"], consumer.options.get("group.id"))
+    ConsumerConfig(**consumer.options)
+    found = consumer.options.get("enable_auto_commit"), consumer.options.get("group.instance.id")
+    assert found == ((None, "one") if group else (False, None))
+
+
+@pytest.mark.parametrize(("cause", "failed"), [(ConnectionError("a page of a proxy"), True), (ValueError("no"), False)])
+def test_what_is_no_failure_of_a_record(cause: Exception, failed: bool) -> None:
+    """--skip-undecodable leaves out no record whose schema could not be requested."""
+    error = errors.RecordDeserializationError("no value", topic_partition=TopicPartition("t", 0), offset=1)
+    error.__cause__ = cause
+    assert failed == decoding.is_of_registry_client(error)
 
 
 def test_a_signal_while_a_file_is_committed() -> None:

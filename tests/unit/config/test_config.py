@@ -274,7 +274,6 @@ def test_bootstrap_servers_are_required() -> None:
         ({"group.id": "a", "group_id": "a"}, "group.id", "group_id"),
         ({"fetch_max_wait_ms": 500, "request_timeout_ms": 500}, "fetch_max_wait_ms", "request_timeout_ms"),
         ({"fetch_max_wait_ms": 30_000}, "fetch_max_wait_ms", "request_timeout_ms"),
-        ({"request_timeout_ms": 500}, "fetch_max_wait_ms", "request_timeout_ms"),
         ({"receive_message_max_bytes": 1_000_000}, "receive_message_max_bytes", "fetch_max_bytes"),
     ],
 )
@@ -283,6 +282,11 @@ def test_contradictions_name_both(options: dict[str, object], first: str, second
     message = refusal(**options)
     assert first in message
     assert second in message
+
+
+def test_a_short_request_timeout_shortens_the_wait_of_fetches() -> None:
+    """fetch_max_wait_ms is by default at most half of request_timeout_ms, so that no fetch times out."""
+    assert (500, 250, 0) == tuple(config(request_timeout_ms=ms).fetch_max_wait_ms for ms in (1000, 500, 1))
 
 
 def test_the_largest_response_of_the_protocol_can_be_received() -> None:
