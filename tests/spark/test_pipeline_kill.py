@@ -9,7 +9,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,8 @@ import pytest
 from support.brokers import processes
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
+from support.databases.postgres import Postgres
+from support.spark.spark_jars import postgres_driver
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("KCONSUMER_SPARK_KILLS", "1"))  # the long form: 20
@@ -79,10 +81,18 @@ def run_some(folder: Path, more: int) -> contextlib.AbstractContextManager[subpr
     return running()
 
 
-def run_with_kills(kafka: Kafka, topic_name: str, folder: Path, sink: str) -> None:
+def run_with_kills(
+    kafka: Kafka,
+    topic_name: str,
+    folder: Path,
+    sink: str,
+    settings: str = "",
+    restart: Callable[[], None] = lambda: None,
+) -> None:
     """Kill a pipeline `KILLS` times, stop it once, and let it read to the end. All dead letters are there once.
 
-    The last run has a wider type and a new column, and finds what other versions have left in the checkpoint.
+    The last run has a wider type and a new column, and finds what other versions have left in the checkpoint. `restart`
+    is called while it runs, before the kill in the middle.
     """
     kafka.create_topic(topic_name, 3)
     values = [b'{"id": %d, "half": %d.5}' % (number, number) if number % 100 else b"bad" for number in range(RECORDS)]
@@ -94,11 +104,13 @@ def run_with_kills(kafka: Kafka, topic_name: str, folder: Path, sink: str) -> No
             servers=kafka.bootstrap_servers, topic=topic_name, folder=folder, per_batch=PER_BATCH, sink=sink,
             schema=schema,
         )  # fmt: skip
-        (folder / "killed.toml").write_text(text)
+        (folder / "killed.toml").write_text(text + settings)
 
     describe("id int")
-    for _ in range(KILLS):
+    for number in range(KILLS):
         with run_some(folder, 1) as process, contextlib.suppress(subprocess.TimeoutExpired):
+            if number == KILLS // 2:
+                restart()
             process.wait(random.uniform(0.0, 0.8))
     with run_some(folder, 1) as process:
         process.send_signal(signal.SIGTERM)
@@ -138,3 +150,19 @@ def test_it_continues_after_kill_and_stop(kafka: Kafka, topic_name: str, tmp_pat
     both = pa.schema({"id": pa.int64(), "half": pa.float64()})
     table = ds.dataset(tmp_path / "rows", format="parquet", schema=both).to_table()
     check_once(zip(table["id"].to_pylist(), table["half"].to_pylist(), strict=True))
+
+
+@pytest.mark.long
+@pytest.mark.kills
+@pytest.mark.timeout(400 + 150 * KILLS)
+def test_a_database_has_every_row_once(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+    """After SIGKILL of the pipeline, and a crash of the database, every record is a row of its table once."""
+    jars = ",".join(str(jar) for jar in postgres_driver())
+    with Postgres() as postgres:
+        sink = f'format = "jdbc"\ntable = "orders"\nurl = "{postgres.jdbc_url}"'
+        run_with_kills(kafka, topic_name, tmp_path, sink, f'jars = "{jars}"\n', postgres.restart)
+        rows = postgres.rows("SELECT id, coalesce(half::text, 'null') FROM orders")
+        check_once((int(number), None if half == "null" else float(half)) for number, half in rows)
+        assert [("kconsumer_progress",), ("orders",)] == postgres.rows(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1"
+        )

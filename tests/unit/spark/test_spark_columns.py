@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import tracemalloc
+from pathlib import Path
+
+import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from kconsumer import decode_batches
-from kconsumer.arrow import SPARK_COLUMNS, SparkBatch, choose_spark
+from kconsumer.arrow import SPARK_COLUMNS, SparkBatch, Table, choose_spark
 from kconsumer.testing.batches import Rec, build_batch, build_message_set
 
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
@@ -79,8 +86,77 @@ def test_chosen_columns() -> None:
         SparkBatch(decode_batches(build_batch([b"v"])).to_arrow())
 
 
+def test_streams_and_other_libraries() -> None:
+    """A stream, polars and SQL give the same rows; a table of our schema is refused."""
+    batch = batch_of(build_batch([b"a", b"b"], timestamp=3), ["value", "timestamp"])
+    assert pa.table(batch).schema == pa.record_batch(batch).schema
+    assert [b"a", b"b"] == batch.to_polars()["value"].to_list()
+    assert [(2,)] == duckdb.sql("SELECT count(*) FROM batch").fetchall()
+    with pytest.raises(ValueError, match="columns"):
+        pa.table(Table(["value", "timestamp"], [batch]))
+
+
+def test_rows_outlive_the_batch_they_came_from() -> None:
+    """Blocks that both schemas use are shared and freed with the last reference."""
+    ours = decode_batches(build_batch([b"v" * 1000] * 100)).to_arrow(choose_spark(None))
+    shared = pa.record_batch(ours)["value"].buffers()[2].address
+    theirs = pa.record_batch(SparkBatch(ours))
+    assert shared == theirs["value"].buffers()[2].address
+    del ours
+    assert [b"v" * 1000] * 100 == theirs["value"].to_pylist()
+
+
 def test_no_rows() -> None:
     """A batch without records has the schema."""
     rows = pa.record_batch(batch_of(b""))
     rows.validate(full=True)
     assert (0, SCHEMA) == (rows.num_rows, rows.schema)
+
+
+def resident_kib() -> int:
+    """Returns the resident memory of this process (KiB)."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1])
+
+
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer holds freed memory back")
+def test_nothing_leaks() -> None:
+    """Batches with unused capsules, imported batches and single columns leak no memory and no Python object."""
+    records = decode_batches(build_batch([Rec(b"v" * 100, b"k", [("h", b"x")] * (n % 2), n) for n in range(500)]))
+
+    def use(round_number: int) -> None:
+        batch = SparkBatch(records.to_arrow(choose_spark(None)))
+        batch.__arrow_c_array__()
+        batch.__arrow_c_schema__()
+        kept = pa.record_batch(batch)["headers"] if round_number % 2 else pa.record_batch(batch)
+        assert 500 == len(kept)
+
+    for i in range(50):
+        use(i)
+    tracemalloc.start()
+    before, blocks = resident_kib(), tracemalloc.get_traced_memory()[0]
+    for i in range(1500):
+        use(i)
+    grown = tracemalloc.get_traced_memory()[0] - blocks
+    tracemalloc.stop()
+    assert before + 20_000 > resident_kib(), "a batch is 90 KB; 1500 leaked ones would be 135 MB"
+    assert grown < 100_000, "one leaked capsule per iteration would be more"
+
+
+def test_released_in_another_thread() -> None:
+    """The last release frees the memory, in any thread, with and without the GIL."""
+    batches = [batch_of(build_batch([b"v" * 100] * 1000), ["value", "timestamp", "headers"]) for _ in range(8)]
+    imported = [pa.record_batch(batch) for batch in batches]
+
+    def let_go() -> None:
+        while imported:
+            rows = imported.pop()
+            assert 1000 == pc.count(rows["value"]).as_py()
+
+    threads = [threading.Thread(target=let_go) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    batches.clear()
+    for thread in threads:
+        thread.join()
+    assert [] == imported
