@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 MAX_TURN_S = 1.0
 """How long a thread waits at a turnstile for the thread that has taken it."""
+MAX_YIELD_S = 0.05
+"""The same for the thread that polls, in each step. Others that take the turnstile again and again cannot stop it."""
 
 
 class Turnstile:
@@ -41,8 +43,8 @@ class Turnstile:
             self._lock.release()
 
     def wait(self) -> None:
-        """Wait until the thread that has taken the turnstile leaves it."""
-        self._lock.acquire(timeout=MAX_TURN_S)
+        """Wait until the thread that has taken the turnstile leaves it. Called by the thread that polls."""
+        self._lock.acquire(timeout=MAX_YIELD_S)
         self.leave()
 
 
