@@ -105,12 +105,20 @@ def adapt(spark: Any, config: PipelineConfig, written: Mapping[str, Any]) -> Non
 
 
 def _stored(files: sinks.Folder) -> dict[str, Any]:
-    """Returns what the last start has stored. If it died while it wrote the file, the copy is complete."""
+    """Returns what the last start has stored. If it died while it wrote the file, the copy is complete.
+
+    Raises the error if the file cannot be read, which may pass, or if it is damaged and has no copy.
+    """
     try:
         text = files.text(NOTE)
         found: dict[str, Any] = {} if text is None else json.loads(text)
-    except Exception:  # of JSON, or of Hadoop for a wrong checksum
-        found = json.loads(files.text(COPY) or "{}")
+    except Exception as error:  # of JSON, or of Hadoop
+        damaged = isinstance(error, ValueError) or "org.apache.hadoop.fs.ChecksumException" in str(error)
+        copy = files.text(COPY) if damaged else None
+        if copy is None:
+            error.add_note(f"{NOTE} in the checkpoint, with the columns of the last start, cannot be read")
+            raise
+        found = json.loads(copy)
     return found
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from kconsumer.spark.pipeline.schema_changes import Change, changes_between, is_wider
+from kconsumer.spark.pipeline import schema_changes, sinks
+from kconsumer.spark.pipeline.schema_changes import Change, changes_between, find_changes, is_wider
+
+STORED = '{"rows": {}}'
 
 
 def test_what_has_changed() -> None:
@@ -26,3 +32,35 @@ def test_what_has_changed() -> None:
 def test_wider_types(before: str, after: str, wider: bool) -> None:
     """A type is wider if every value of the other one is a value of it, in every format."""
     assert wider == is_wider(before, after)
+
+
+@pytest.mark.parametrize(
+    ("note", "copy", "found"),
+    [
+        (None, None, {}), (STORED, None, {"rows": []}), ('{"rows', STORED, {"rows": []}), ("", STORED, {"rows": []}),
+        (Exception("org.apache.hadoop.fs.ChecksumException: x"), STORED, {"rows": []}),
+        (Exception("org.apache.hadoop.fs.ChecksumException: x"), None, Exception), ('{"rows', None, ValueError),
+        (OSError("connection reset"), STORED, OSError), ('{"rows', OSError("connection reset"), OSError),
+    ],
+)  # fmt: skip
+def test_columns_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, note: Any, copy: Any, found: Any) -> None:
+    """The copy replaces a damaged file. Without it, and if the file cannot be read now, the start fails: to compare
+    with no columns would hide what has changed.
+    """
+
+    def text(name: str) -> str | None:
+        result: str | Exception | None = {schema_changes.NOTE: note, schema_changes.COPY: copy}[name]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(sinks, "Folder", lambda spark, path: SimpleNamespace(text=text))
+    written = {"rows": SimpleNamespace(schema=SimpleNamespace(fields=[]))}
+    sink = SimpleNamespace(place="p", format="delta")
+    config: Any = SimpleNamespace(run=SimpleNamespace(checkpoint="c"), sink=sink)
+    spark = SimpleNamespace(conf={"spark.sql.caseSensitive": "false"})
+    if isinstance(found, dict):
+        assert found == find_changes(spark, config, written)
+    else:
+        with pytest.raises(found):
+            find_changes(spark, config, written)
