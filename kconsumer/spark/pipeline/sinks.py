@@ -17,7 +17,7 @@ from typing import Any
 
 from kconsumer.spark.pipeline.batch_sink import Batch, BatchSink, PipelineError
 from kconsumer.spark.pipeline.jdbc_sink import JdbcSink, run_plan
-from kconsumer.spark.pipeline.settings import DELETED, METADATA, Sink, comparable, quoted
+from kconsumer.spark.pipeline.settings import DELETED, EVENT_TIME, HEADERS, METADATA, Sink, comparable, quoted
 
 __all__ = [
     "ConsoleSink",
@@ -57,9 +57,9 @@ class Folder:
     def exists(self) -> bool:
         return bool(self._files.exists(self.root))
 
-    def is_file(self) -> bool:
-        """Returns True if the path is a file or the root of a file system, next to which no folder can be made."""
-        return bool(self.root.isRoot() or self._files.isFile(self.root))
+    def is_file(self, *, or_root: bool = True) -> bool:
+        """Returns True if the path is a file, or the root of a file system, next to which no folder can be made."""
+        return bool((or_root and self.root.isRoot()) or self._files.isFile(self.root))
 
     def files(self) -> list[str]:
         """Returns the data files in the folder and its subfolders, as sorted relative paths."""
@@ -333,7 +333,8 @@ def merge(
     view, fold = f"kconsumer_{uuid.uuid4().hex}", comparable(spark)
     written = {fold(name): f"s.{quoted(name)}" for name in frame.columns if name != DELETED}
     present = spark.sql(f"SELECT * FROM {table}").columns
-    if lacking := written.keys() - set(map(fold, present)):
+    own = {*METADATA, HEADERS, EVENT_TIME} - {*sink.key}  # a table need not have these
+    if lacking := written.keys() - set(map(fold, (*present, *own))):
         raise PipelineError(f"{sink.place} has no column {', '.join(sorted(lacking))}; add it to the table")
     columns = {quoted(name): written.get(fold(name), "NULL") for name in present}
     updates = ", ".join(f"{name} = {value}" for name, value in columns.items() if value != "NULL")

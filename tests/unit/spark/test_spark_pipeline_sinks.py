@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from kconsumer.spark.pipeline.batch_sink import Batch, PipelineError
-from kconsumer.spark.pipeline.settings import Sink
+from kconsumer.spark.pipeline.checks import outputs
+from kconsumer.spark.pipeline.settings import METADATA, Sink, parse
 from kconsumer.spark.pipeline.sinks import DeltaSink, IcebergSink, file_name, merge
 
 
@@ -73,16 +75,47 @@ def test_the_plan_of_a_batch_that_delta_may_skip_is_run() -> None:
 
 
 def test_an_upsert_into_a_table_that_lacks_a_column() -> None:
-    """A column that the table does not have is an error, and is not left out of the rows."""
-    frame = Recorder()
-    frame.sparkSession = frame
-    frame.columns = ["id"]
+    """A column that the table does not have is an error, and is not left out of the rows, unless it is one that the
+    pipeline adds.
+    """
+    table, rows = Recorder(), Recorder()
+    rows.sparkSession, table.columns = table, ["id"]
     target = sink("iceberg", table="a.b", key=("id",), mode="upsert")
-    merge(frame, target, "a.b", print)
-    rows = Recorder()
-    rows.sparkSession, rows.columns = frame, ["id", "note"]
-    with pytest.raises(PipelineError, match=r"a\.b has no column note"):
+    rows.columns = ["id", "event_time", *METADATA, "kafka_headers"]
+    merge(rows, target, "a.b", print)
+    assert [call[1] for call in table.calls if "INSERT (`id`) VALUES (s.`id`)" in str(call[1:])]
+    rows.columns += ["note"]
+    with pytest.raises(PipelineError, match=r"a\.b has no column note;"):
         merge(rows, target, "a.b", print)
+    with pytest.raises(PipelineError, match=r"has no column kafka_offset, note;"):
+        merge(rows, sink("iceberg", table="a.b", key=("kafka_offset",), mode="upsert"), "a.b", print)
+
+
+def test_a_checkpoint_at_the_root_of_a_bucket() -> None:
+    """The checkpoint may be the root of a file system, but not a file; an output may be neither."""
+
+    def found(checkpoint: str, rows: str) -> list[str]:
+        spark = MagicMock()
+        spark._jvm.org.apache.hadoop.fs.Path = FakePath
+        given = {"source": {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}, "run": {"checkpoint": checkpoint}}
+        config = parse({**given, "decode": {"schema": "id int", "on_invalid": "drop"}, "sink": {"path": rows}})
+        return [check.text.partition(" ")[0] for check in outputs(config, spark)]
+
+    assert [] == found("s3a://checkpoints", "s3a://bucket/rows")
+    assert ["run.checkpoint"] == found("s3a://bucket/file", "s3a://bucket/rows")
+    assert ["sink.path"] == found("s3a://checkpoints", "s3a://bucket")
+
+
+class FakePath(str):
+    """Hadoop's path in a bucket, and its file system, in which only the paths that end in `file` are files."""
+
+    def isRoot(self) -> bool:  # noqa: N802  Hadoop's name, as those below
+        """Returns whether this is the bucket."""
+        return self.count("/") == 2
+
+    def getFileSystem(self, conf: object) -> Any:  # noqa: N802
+        """Returns the file system."""
+        return MagicMock(makeQualified=lambda path: path, isFile=lambda path: path.endswith("file"))
 
 
 @pytest.mark.parametrize(("newest", "written"), [(4, [5, 6]), (5, [6]), (None, [5, 6])])
