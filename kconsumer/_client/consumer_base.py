@@ -198,12 +198,12 @@ class ConsumerBase(ClientBase, Generic[K, V]):
 
         Moves the position of each partition back to the first of its records that the loop has not reached.
         """
-        unseen = self._iteration.unseen()
+        records, unseen = self._iteration.records, self._iteration.unseen()
         self._iteration.stop()
-        if not unseen:
+        if records is None or not unseen:
             return
         with self._engine.changing():
-            self._engine.rewind(unseen)
+            self._engine.rewind(unseen, records)
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 
@@ -550,5 +550,5 @@ class ConsumerBase(ClientBase, Generic[K, V]):
             raise deserialization_error(found.column, bad, ValueError(found.reason))
         batch = decode_records(ConsumerRecords(before), columns, decoders)
         assert not isinstance(batch, BadRow)  # it was decoded above
-        self._engine.shorten({record.topic_partition: record.offset for record in reversed(rest)})
+        self._engine.shorten({record.topic_partition: record.offset for record in reversed(rest)}, records)
         return batch

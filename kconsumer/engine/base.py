@@ -270,35 +270,34 @@ class Engine(PollState[ConsumerRecords], ClientEngine):
         """True if there is a subscription or an assignment."""
         return self.components.subscription.kind is not NOTHING
 
-    def seek(self, tp: TopicPartition, target: OffsetAndMetadata, *, requested: bool = True) -> None:
-        """Move the position of a partition to `target`. The caller holds the lock.
-
-        `requested`: by the application.
-        """
+    def seek(self, tp: TopicPartition, target: OffsetAndMetadata) -> None:
+        """Move the position of a partition to `target`. The caller holds the lock."""
         cluster = self.components.cluster
         self.components.metadata.update_last_seen_epoch(tp, target.leader_epoch)
         leader = cluster.leader(tp)
-        self.components.positions.seek(tp, target.offset, target.leader_epoch, leader, requested=requested)
+        self.components.positions.seek(tp, target.offset, target.leader_epoch, leader)
         self.delivery.forget(tp)
         self.driver.request_manager_poll()
 
-    def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Seek to these offsets, and keep what is stored. Skips partitions that are no longer assigned.
+    def rewind(self, offsets: Mapping[TopicPartition, int], records: ConsumerRecords) -> None:
+        """Seek back to these offsets in the last batch, `records`, and keep what is stored. Skips partitions that are
+        no longer assigned.
 
         The caller holds the lock.
         """
+        self.components.collector.record_cut(offsets, records)
         for tp, offset in offsets.items():
             state = self.components.assignment.find(tp)
             if state is not None:
                 stored = state.stored
-                self.seek(tp, OffsetAndMetadata(offset), requested=False)
+                self.seek(tp, OffsetAndMetadata(offset))
                 state.keep_stored(stored)
 
-    def shorten(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """End the batch of the running poll at these offsets, because its records from there on are not returned."""
+    def shorten(self, offsets: Mapping[TopicPartition, int], records: ConsumerRecords) -> None:
+        """End the running poll's batch, `records`, at these offsets: its records from there on are not returned."""
         before = self.lock.version
         with self.changing():
-            self.components.collector.shorten(offsets)
+            self.components.collector.shorten(offsets, records)
             self.driver.request_manager_poll()
             if self.delivery.version == before and self.lock.version == before + 1:  # no other thread in between
                 self.delivery.version = self.lock.version

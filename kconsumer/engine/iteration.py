@@ -21,41 +21,41 @@ class Iteration:
     function called for every record would cost more time than the record itself.
     """
 
-    __slots__ = ("_left", "_records", "started")
+    __slots__ = ("_left", "records", "started")
 
     def __init__(self) -> None:
         self.started = False  # a loop has begun; an attribute, because each poll reads it
-        self._records: ConsumerRecords | None = None
+        self.records: ConsumerRecords | None = None
         self._left = RecordIterator(())
 
     def start(self, records: ConsumerRecords) -> None:
         """Begin to iterate over a new batch."""
         self.started = True
-        self._records = records
+        self.records = records
         self._left.restart(iter(records))
 
     def stop(self) -> None:
         """Drop the batch."""
-        self._records = None
+        self.records = None
         self._left.restart(RecordIterator(()))
 
     @property
     def active(self) -> bool:
         """True if the batch has records that the loop has not reached."""
-        return self._records is not None and length_hint(self._left) > 0
+        return self.records is not None and length_hint(self._left) > 0
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self._left
 
     def unreached(self) -> list[ConsumerRecord]:
         """Returns the records that the loop has not reached."""
-        records = self._records
+        records = self.records
         left = 0 if records is None else length_hint(self._left)
         return list(records)[len(records) - left :] if records is not None and left else []
 
     def unseen(self) -> dict[TopicPartition, int]:
         """Returns, for each partition, the offset of its first record that the loop has not reached."""
-        records = self._records  # read once, because another thread may call this
+        records = self.records  # read once, because another thread may call this
         left = 0 if records is None else length_hint(self._left)
         if records is None or not left:
             return {}

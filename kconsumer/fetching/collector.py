@@ -113,8 +113,10 @@ class Collector(RecordTaker[ConsumerRecords]):
                 self._skipped[tp] = [batch for batch in self._skipped.get(tp, ()) if batch[1] <= end.next_offset]
         return runs, moved_to
 
-    def shorten(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """End the open batch at these offsets: the records from there on are not returned, and are fetched again."""
+    def shorten(self, offsets: Mapping[TopicPartition, int], records: ConsumerRecords) -> None:
+        """End the open batch, `records`, at these offsets. The records from there on are not returned, and are fetched
+        again."""
+        self.record_cut(offsets, records)
         for tp, offset in offsets.items():
             reached = self._delivery.after.get(tp)
             if reached is not None:
@@ -172,6 +174,14 @@ class Collector(RecordTaker[ConsumerRecords]):
         self._record_unreturned(())
         self.collected = ()
         self.busy = False
+
+    def record_cut(self, offsets: Mapping[TopicPartition, int], records: ConsumerRecords) -> None:
+        """Record that those of the last poll's `records` are taken again that begin at these offsets."""
+        if self._metrics is not None:
+            for run in records._runs:
+                offset = offsets.get(run.topic_partition)
+                if offset is not None and offset < run.next_offset:
+                    self._metrics.record_cut(run, offset, self._changes.now)
 
     def _record_unreturned(self, kept: Container[TopicPartition]) -> None:
         """Record that the records of the last poll are returned only for the partitions in `kept`."""

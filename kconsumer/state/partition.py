@@ -63,7 +63,6 @@ class PartitionState(PartitionPosition[FetchPosition]):
         "out_of_range_offset",
         "pending_revocation",
         "replica",
-        "requested",
         "reset_end",
         "reset_strategy",
         "state_since",
@@ -79,7 +78,6 @@ class PartitionState(PartitionPosition[FetchPosition]):
         self.changes.add_without_position(1)
         self.fetch_state = INITIALIZING
         self.position: FetchPosition | None = None
-        self.requested = False  # the application has set the position, or requested the reset that has found it
         self.topic_id: bytes | None = None  # of the topic that was read up to the position; None if nothing was read
         self.fetchable = False  # computed with each change, because it is read far more often
         self.paused = False
@@ -155,13 +153,10 @@ class PartitionState(PartitionPosition[FetchPosition]):
             self.position = position
             self.mark_dirty()
 
-    def reset(self, strategy: OffsetReset, retry_at: float = 0.0, *, requested: bool = False) -> None:
-        """Drop the position and await a reset by `strategy`. The reset is not requested before `retry_at` (ms).
-
-        `requested`: by the application.
-        """
+    def reset(self, strategy: OffsetReset, retry_at: float = 0.0) -> None:
+        """Drop the position and await a reset by `strategy`. The reset is not requested before `retry_at` (ms)."""
         self.transition_to(AWAIT_RESET)
-        self.stored, self.requested = None, requested
+        self.stored = None
         self.reset_strategy = strategy
         self.reset_end = self.out_of_range_offset = None
         self.next_retry = retry_at
@@ -191,11 +186,10 @@ class PartitionState(PartitionPosition[FetchPosition]):
         self.reset_end = end
         self.next_retry = 0.0
 
-    def seek(self, position: FetchPosition, *, requested: bool = False) -> None:
-        """Set this position, without validation. `requested`: by the application."""
+    def seek(self, position: FetchPosition) -> None:
+        """Set this position, without validation."""
         self.transition_to(FETCHING, position)
         self.topic_id = self.stored = None
-        self.requested = requested
         self.reset_strategy = None
 
     def stored_from(self, start: int) -> StoredOffsets:
@@ -208,13 +202,13 @@ class PartitionState(PartitionPosition[FetchPosition]):
         """Set the stored offsets from before a `seek` back to records that the application has not reached."""
         self.stored = stored
 
-    def seek_unvalidated(self, position: FetchPosition, *, requested: bool = False) -> None:
-        """Set this position, and await its validation if that is possible (KIP-320). `requested`: by the application.
+    def seek_unvalidated(self, position: FetchPosition) -> None:
+        """Set this position, and await its validation if that is possible (KIP-320).
 
         It is possible if `offset_epoch` and the leader's epoch are known. If one of them is unknown, the position is
         used at once.
         """
-        self.seek(position, requested=requested)
+        self.seek(position)
         self.validate(position)
 
     def validate(self, position: FetchPosition) -> None:

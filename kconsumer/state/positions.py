@@ -45,26 +45,20 @@ class Positions:
         self._recreated: set[str] = set()  # topics that were deleted and created again
 
     def seek(
-        self,
-        tp: TopicPartition,
-        offset: int,
-        epoch: int | None = None,
-        leader: LeaderAndEpoch = NO_LEADER,
-        *,
-        requested: bool = False,
+        self, tp: TopicPartition, offset: int, epoch: int | None = None, leader: LeaderAndEpoch = NO_LEADER
     ) -> None:
         """Set the position to `offset`. Raises StateError if the partition is not assigned.
 
         `epoch` is the leader epoch of the record before `offset`, if known. `leader` is the partition's leader, if
         known. A position with an `epoch` is validated before it is used. If the current leader epoch is unknown, the
-        validation starts as soon as that epoch is known. `requested`: by the application.
+        validation starts as soon as that epoch is known.
         """
         position = FetchPosition(offset, epoch, leader)
         state = self.assignment.get(tp)
         if epoch is None:
-            state.seek(position, requested=requested)
+            state.seek(position)
         else:
-            state.seek_unvalidated(position, requested=requested)
+            state.seek_unvalidated(position)
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the positions as offsets to commit, or the stored offsets if `auto_store` is False.
@@ -149,8 +143,6 @@ class Positions:
     def request_reset(self, tp: TopicPartition, strategy: OffsetReset | None = None, retry_at: float = 0.0) -> None:
         """Drop the position and await a reset by `strategy`, or by the reset policy if `strategy` is None.
 
-        The application requests this.
-
         The reset is not requested before `retry_at` (ms). Raises NoOffsetForPartitionError if the strategy that applies
         is OffsetReset.NONE, and StateError if the partition is not assigned.
         """
@@ -158,7 +150,7 @@ class Positions:
         strategy = strategy or self.default_reset
         if strategy == OffsetReset.NONE:
             raise no_offset_error([tp])
-        state.reset(strategy, retry_at, requested=True)
+        state.reset(strategy, retry_at)
 
     def reset_out_of_range(self, tp: TopicPartition, delay_ms: Callable[[int], float]) -> None:
         """Drop a position that is out of range, and await a reset by the reset policy.
@@ -206,7 +198,7 @@ class Positions:
         if state is None or state.fetch_state is not AWAIT_RESET or state.reset_strategy != strategy:
             return False
         # No offset epoch: the broker has just reported the offset, so there is nothing to validate.
-        state.seek(FetchPosition(offset, None, leader), requested=state.requested)
+        state.seek(FetchPosition(offset, None, leader))
         return True
 
     # --- partitions that need a request --------------------------------------------------------------------
@@ -283,19 +275,23 @@ class Positions:
         end of the new log is handled as out of range, and not as a truncation. Later, an offset that was committed for
         the old topic may still become a position, with its epoch: see `_truncate_at`.
 
-        With a policy for new partitions, a position at which nothing was read is reset by it, unless the application
-        has requested this position: perhaps it has done so for the new topic.
+        If new partitions are read from the first offset, a position at which nothing was read is reset to it, and a
+        reset that is awaited becomes one to it. This includes what the application has requested: when it did, the
+        metadata had the old topic or none, so it is unknown which topic the request was for, and records of the new
+        one could be skipped. If new partitions begin at the end, what was requested skips no more than that does.
         """
         self._recreated |= set(topics)
         for tp, state in self.assignment.states().items():
-            position = state.position
-            if tp.topic not in topics or position is None:
-                continue
-            policy = self._initial_reset(tp)
-            if policy is not None and state.topic_id is None and not state.requested:  # nothing was read there
-                state.reset(policy)
-            elif position.offset_epoch is not None:
-                state.validate(position._replace(offset_epoch=None))
+            if tp.topic in topics:
+                self._forget_epoch(state, self._initial_reset(tp))
+
+    def _forget_epoch(self, state: PartitionState, policy: OffsetReset | None) -> None:
+        position = state.position
+        unread = state.fetch_state is AWAIT_RESET or (position is not None and state.topic_id is None)
+        if unread and policy == OffsetReset.EARLIEST:
+            state.reset(policy)
+        elif position is not None and position.offset_epoch is not None:
+            state.validate(position._replace(offset_epoch=None))
 
     def complete_validation(self, tp: TopicPartition, requested: FetchPosition) -> None:
         """Use the position `requested` without validation, because the broker does not support validation.

@@ -93,6 +93,16 @@ def test_the_age_of_the_last_record(cluster: FakeCluster, new_consumer: Callable
     assert [50, 50] == ages()
 
 
+def test_records_that_a_loop_does_not_reach(new_consumer: Callable[..., Consumer]) -> None:
+    """Records that a `for` loop drops, because another call follows, are counted when they are taken again."""
+    consumer = new_consumer(TOPIC)
+    names = "records-consumed-total", "bytes-consumed-total"
+    for reached in range(1, 4):
+        assert next(iter(consumer)).offset == reached - 1
+        consumer.seek(TopicPartition(TOPIC, 0), reached)
+        assert [reached, reached * 17] == values(consumer, *names)
+
+
 def test_single_records(cluster: FakeCluster, new_consumer: Callable[..., Consumer]) -> None:
     """Records that are read one by one, as they are written, have the same metrics."""
     topic = f"single-{next(NUMBERS)}"

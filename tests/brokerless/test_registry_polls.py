@@ -73,6 +73,17 @@ def test_columns_stop_before_a_value_that_cannot_be_decoded(cluster: FakeCluster
         assert 5 == batch.next_offsets()[A].offset
 
 
+def test_rows_behind_it_are_counted_once(cluster: FakeCluster, client: Any) -> None:
+    """`records-consumed-total` counts the rows behind a value that cannot be decoded when a later batch has them."""
+    column = AvroColumns(client, values.NEW)
+    with Consumer(**options(cluster)) as consumer:
+        consumer.assign([A])
+        for start, total in (0, 2), (3, 4):
+            consumer.seek(A, start)
+            assert 2 == consumer.poll_arrow(10, decode=column).num_rows
+            assert total == consumer.metrics()["records-consumed-total"]
+
+
 def test_nothing_of_other_partitions_is_lost(cluster: FakeCluster, client: Any) -> None:
     """With two partitions, each good record is returned once, whatever the order of the partitions."""
     column = AvroColumns(client, values.NEW)

@@ -246,6 +246,17 @@ cdef class FetchEvents:
         self.taken = left
         return 0
 
+    def record_cut(self, RecordRun run not None, int64_t offset, double now):
+        """Subtract those records of a run of the last poll that begin at `offset`, because they are taken again.
+
+        Of records that an interceptor has created, the bytes are unknown, and are not subtracted.
+        """
+        cdef set offsets = {record.offset for record in run if record.offset >= offset}
+        cdef int64_t size = run.size_of(offsets), count = len(offsets)
+        self.taken.append((run.topic_partition, -size, -count))
+        record_consumed(self.data, -size, -count, now)
+        record_consumed(self.topic(run.topic_partition.topic), -size, -count, now)
+
     cpdef int record_filtered(self, int64_t records, double now) except -1:
         """Record how many records a filter has dropped."""
         return 0 if self.filtered is None else add(self.filtered, <double> records, now, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -356,27 +355,36 @@ def test_positions_in_a_recreated_topic_are_not_validated() -> None:
     assert [tp("b-0")] == state.positions.partitions_to_validate(0.0)
 
 
+@pytest.mark.parametrize("found", [True, False])
 @pytest.mark.parametrize(
-    ("move", "kept"),
+    "move",
     [
-        (lambda positions: positions.seek(A0, 5, requested=True), 5),
-        (lambda positions: positions.request_reset(A0, OffsetReset.LATEST), 7),
-        (lambda positions: positions.seek(A0, 5), None),  # a committed offset
-        (lambda positions: positions.reset_initializing(), None),
+        lambda positions: positions.seek(A0, 5),
+        lambda positions: positions.request_reset(A0, OffsetReset.LATEST),
+        lambda positions: positions.reset_initializing(),
     ],
 )
-def test_what_the_application_requests_wins_in_a_recreated_topic(move: Any, kept: int | None) -> None:
-    """With a policy for new partitions, only positions that the application has not requested are reset by it."""
-    positions = Positions(assigned("a-0").assignment, initial_reset=lambda _: OffsetReset.EARLIEST)
+def test_no_record_of_a_recreated_topic_is_skipped(move: Callable[[Positions], None], found: bool) -> None:
+    """If new partitions are read from the first offset, this replaces every position at which nothing was read, and
+    every reset in progress: it may have been requested for the old topic."""
+    is_new: list[OffsetReset | None] = [None]
+    positions = Positions(assigned("a-0").assignment, initial_reset=lambda _: is_new[0])
     move(positions)
     state = positions.assignment.get(A0)
-    if state.reset_strategy is not None:
+    if found and state.reset_strategy is not None:
         assert positions.maybe_seek_after_reset(A0, 7, state.reset_strategy)
+    is_new[0] = OffsetReset.EARLIEST
     positions.forget_epochs({"a"})
-    assert (kept, kept is None) == (
-        state.position and state.position.offset,
-        state.fetch_state is FetchState.AWAIT_RESET,
-    )
+    assert (FetchState.AWAIT_RESET, OffsetReset.EARLIEST) == (state.fetch_state, state.reset_strategy)
+    assert not positions.maybe_seek_after_reset(A0, 7, OffsetReset.LATEST)
+
+
+def test_new_partitions_at_the_end_keep_a_position() -> None:
+    """If new partitions begin at the end, a position stays in a recreated topic: a reset would skip more records."""
+    positions = Positions(assigned("a-0").assignment, initial_reset=lambda _: OffsetReset.LATEST)
+    positions.seek(A0, 0)
+    positions.forget_epochs({"a"})
+    assert positions.assignment.get(A0).position == FetchPosition(0)
 
 
 def test_a_position_without_leader_is_noticed() -> None:
