@@ -137,8 +137,9 @@ class NetworkClient:
         """Returns the connection id for a request that any broker can serve, or None if no broker can be used now.
 
         Prefers a ready connection without requests in flight, then the ready connection with the fewest requests, then
-        a connection that is being established, and last the broker whose last connection attempt is the oldest. Leaves
-        out brokers in backoff. Also leaves out ready connections that are throttled or have MAX_IN_FLIGHT requests.
+        one that is being established or must authenticate again, and last the broker whose last connection attempt is
+        the oldest. Leaves out brokers in backoff, and ready connections that are throttled or have MAX_IN_FLIGHT
+        requests.
         """
         ids = [str(broker) for broker in self._nodes]
         if not ids:
@@ -156,7 +157,7 @@ class NetworkClient:
                 attempted = node.last_attempt if node is not None else -FOREVER
                 if (node is None or node.backoff_until <= now) and (idle is None or attempted < idle[0]):
                     idle = attempted, node_id
-            elif connection.state is not READY:
+            elif connection.state is not READY or now >= connection.session.blocked_since:
                 connecting = node_id
             elif node.may_send(now):
                 load = connection.in_flight

@@ -348,3 +348,14 @@ def test_a_broker_that_responded_once_wants_no_login() -> None:
         harness.clock.advance(harness.delay())
         harness.broker.next(METADATA, CLOSE)
         harness.connect()
+
+
+def test_a_session_that_has_expired_unused_is_renewed_by_the_next_request() -> None:
+    """A connection whose session has expired while it was idle can be chosen for a request, which begins the login."""
+    harness = SaslHarness(lifetime_ms=10_000).authenticate()
+    harness.clock.advance(9_600)
+    node = harness.client.least_loaded_node(harness.clock.now())
+    assert "-1" == node
+    assert not harness.ready(node)
+    harness.authenticate()
+    assert harness.ready(node)
