@@ -146,6 +146,7 @@ class ShareEngine(ClientEngine):
             self.release(self.unreturned)
         self.unreturned = taken
         if not parts.subscription.is_group_managed:
+            self.driver._check_open()
             raise StateError("nothing to read from yet: subscribe() to topics first")
         if self._leaving:  # called by a callback
             return ConsumerRecords.EMPTY

@@ -96,12 +96,26 @@ def test_close_at_any_point(cluster: FakeCluster, engine: str, name: str, backlo
             try:
                 seen, taken = at_point(lambda: CALLS[name](consumer, kept), point, arrival(signal.SIGUSR1))  # noqa: B023
                 returned += len(taken)
-            except Stop:
+            except (Stop, StateError):  # StateError: the handler ran in a finalizer, and the poll found the end
                 seen = point
         consumer.close(5)
         assert start <= committed(cluster) <= returned
         if seen < point:
             break
+
+
+@pytest.mark.parametrize("create", [Consumer, ShareConsumer])
+def test_timeout_closes(cluster: FakeCluster, create: Any) -> None:
+    """A timeout whose `total_seconds` closes the consumer: the error of the poll says that the consumer is closed."""
+
+    class Timeout:
+        def total_seconds(self) -> float:
+            consumer.close()
+            return 0.1
+
+    consumer = create("t", bootstrap_servers=cluster.bootstrap_servers, group_id="g")
+    with pytest.raises(StateError, match="was closed"):
+        consumer.poll(Timeout())
 
 
 # --- ShareConsumer -------------------------------------------------------------------------------------------------

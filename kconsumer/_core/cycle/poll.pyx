@@ -190,6 +190,7 @@ cdef class PollState:
         cdef double now
         cdef bint has_data
         if self.subscription.kind is self.nothing:
+            driver._check_open()
             raise StateError("nothing to read from yet: subscribe() to topics or assign() partitions first")
         if self.delivery.open:
             self._take_over()

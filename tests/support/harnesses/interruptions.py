@@ -6,6 +6,7 @@ Decides which points there are and which of them a test run tries. What must hol
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -63,7 +64,8 @@ class Interruption(BaseException):
 class Tracer:
     """Counts the points between `start` and `stop` and acts at the one with the number `point`.
 
-    Points lie in the code of the library, with `everywhere` also in the standard library and in the test.
+    Points lie in the code of the library, with `everywhere` also in the standard library and in the test. No garbage is
+    collected meanwhile: a handler that runs in a finalizer of an earlier test would not end the call.
     """
 
     def __init__(self, point: int, action: Action, *, everywhere: bool = False) -> None:
@@ -76,11 +78,13 @@ class Tracer:
 
     def start(self) -> None:
         """Count from here on."""
+        gc.disable()
         sys.setprofile(self._profile)
 
     def stop(self) -> None:
         """Stop counting."""
         sys.setprofile(None)
+        gc.enable()
 
     def _event(self, frame: FrameType, event: str, argument: object) -> None:
         in_library = frame.f_code.co_filename.startswith(LIBRARY)
