@@ -92,24 +92,42 @@ def test_one_folder_in_another(spark: Any, tmp_path: Path) -> None:
 
 
 def test_settings_that_change(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dead letters of an interrupted micro-batch are deleted if the next start drops invalid records. Another format in
-    the same place is refused, also if a start has died while it stored the settings.
+    """Dead letters of an interrupted micro-batch are deleted if the next start drops invalid records. Another place of
+    the rows is refused before anything is written, also if a start has died while it stored the settings, and so is
+    one of the dead letters of an interrupted micro-batch.
     """
     with FakeCluster() as cluster:
         cluster.create_topic("t")
         cluster.produce("t", [b'{"id": 1}', b"bad"])
         given = document(tmp_path, **{"source__kafka.bootstrap.servers": cluster.bootstrap_servers})
+
+        def refused(words: str, **changes: Any) -> None:
+            changed = parse(given | {section: given[section] | keys for section, keys in changes.items()})
+            with pytest.raises(ConfigError, match=words):
+                run(changed, spark)
+            assert words in dry_run(changed, spark)[-1].text
+            assert not (tmp_path / "other").exists()
+
         with monkeypatch.context() as patch:
             patch.setattr(Reporter, "counted", None)
             with pytest.raises(PipelineError):
                 run(parse(given), spark)
         assert 1 == len(list((tmp_path / "dead").glob("*.parquet")))
+        other = {"path": str(tmp_path / "other")}
+        refused("micro-batch 0 was interrupted", dead_letters=other)
         given["decode"]["on_invalid"] = "drop"
         assert 2 == run(parse(given), spark).rows
         assert [[], [1]] == [[row.id for row in read(spark, tmp_path / name)] for name in ("dead", "rows")]
+        refused("sink.path was 'file:", sink=other)
         (tmp_path / "checkpoint" / "schema.json").write_text("{")
-        given["sink"]["format"] = "delta"
-        assert f"{tmp_path}/rows has the format parquet and would get delta" in dry_run(parse(given), spark)[-1].text
+        refused("sink.partition_by was", sink={"partition_by": ["date"]})
+        (tmp_path / "checkpoint" / "schema.json.copy").unlink()
+        refused("schema.json in run.checkpoint, with the columns", sink=other)
+        (tmp_path / "checkpoint" / "schema.json").unlink()
+        given |= {"dead_letters": other, "sink": given["sink"] | {"path": f"file://{tmp_path}/./rows/"}}
+        cluster.produce("t", [b'{"id": 2}'])
+        assert 1 == run(parse(given), spark).rows
+        assert [1, 2] == sorted(row.id for row in read(spark, tmp_path / "rows"))
 
 
 def read(spark: Any, folder: Path) -> Any:

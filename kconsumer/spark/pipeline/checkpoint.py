@@ -91,7 +91,10 @@ def _ends(files: CheckpointFiles, query: str, number: int) -> dict[TopicPartitio
     The file is a version, a line about the micro-batch, and a line for each source. A pipeline has one source.
     """
     lines = (files.text(f"{query}/offsets/{number}") or "").splitlines()
-    return from_document(json.loads(lines[2])) if len(lines) > 2 and lines[2].startswith("{") else {}
+    try:
+        return from_document(json.loads(lines[2])) if len(lines) > 2 else {}
+    except (ValueError, AttributeError):
+        return {}
 
 
 @dataclass(frozen=True)

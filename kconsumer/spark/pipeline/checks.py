@@ -184,6 +184,8 @@ def before_start(config: PipelineConfig, spark: Any) -> list[Check]:
     return [found for check in IN_SESSION for found in check(config, spark)]
 
 
-def everything(config: PipelineConfig, spark: Any) -> list[Check]:
-    """Run all checks, for a dry run. Returns their findings."""
-    return [*broker(config), *before_start(config, spark)]
+def everything(config: PipelineConfig, spark: Any) -> Iterator[Check]:
+    """Run all checks, for a dry run. Yields their findings."""
+    yield from broker(config)
+    for check in IN_SESSION:
+        yield from check(config, spark)

@@ -15,7 +15,7 @@ from typing import Any
 
 from kconsumer.config.kinds import reveal
 from kconsumer.errors import ConfigError
-from kconsumer.spark.pipeline.batch_sink import Batch
+from kconsumer.spark.pipeline.batch_sink import Batch, PipelineError
 from kconsumer.spark.pipeline.settings import DELETED, Sink
 
 __all__ = ["JdbcSink", "driver_class", "run_plan"]
@@ -70,7 +70,13 @@ class JdbcSink:
                 for name in self._tables(connection, stages):
                     self._execute(connection, f"DROP TABLE {self._schema}{name}")
             self._swept = True
-            if self._done(connection, batch.query) >= batch.number:
+            done = self._done(connection, batch.query)
+            if done < 0 < batch.number:  # the first micro-batch has stored its number
+                raise PipelineError(
+                    f"{self._schema}{PROGRESS} in the database has none of the earlier micro-batches; keep sink.url, or"
+                    " use another run.checkpoint"
+                )
+            if done >= batch.number:
                 run_plan(frame)
                 return
         if not self.exists():

@@ -430,13 +430,14 @@ def _report_findings(findings: list[checks.Check]) -> None:
 def dry_run(config: PipelineConfig, given: Any = None) -> list[checks.Check]:
     """Check a pipeline, as `kconsumer.spark.pipeline.dry_run` describes."""
     with _session(config, given) as spark:
-        found = checks.everything(config, spark)
+        found = list[checks.Check]()
         try:
+            found.extend(checks.everything(config, spark))
             streams = plans(spark, config)
             written = outputs(config, streams)
             find_changes(spark, config, written)
-        except ConfigError as error:
-            return [*found, checks.Check("plan", "fail", str(error))]
+        except Exception as error:  # also of a checkpoint that is damaged or cannot be read
+            return [*found, checks.Check("plan", "fail", str(error).strip().partition("\n")[0])]
         found.append(_planned("rows", config.sink, written["rows"]))
         if config.dead_letters.path is not None and config.decode.on_invalid == "deadletter":
             invalid = frames.dead_letters(streams["rows"])

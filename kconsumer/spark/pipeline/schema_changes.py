@@ -1,9 +1,9 @@
 """Adapts a target to columns that have changed between two starts: new columns, and wider types.
 
-The columns of a start are in `schema.json` of the checkpoint, with those by which the output is partitioned, and its
-format. The next start compares its own with them. Files keep what they have: a column that they lack is null, and Spark
-reads an `int` as a `bigint` if the reader names its schema. Tables are altered. A change that would make the target
-unreadable is an error before any query starts.
+The columns of a start are in `schema.json` of the checkpoint, with the settings on which it depends what a table has:
+its place, its format, its key. The next start compares its own with them. Files keep what they have: a column that they
+lack is null, and Spark reads an `int` as a `bigint` if the reader names its schema. Tables are altered. A change that
+would lose or repeat rows, or make the target unreadable, is an error before any query starts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from typing import Any
 
 from kconsumer.errors import ConfigError
 from kconsumer.spark.pipeline import sinks
+from kconsumer.spark.pipeline.checkpoint import QueryProgress, query_progress
 from kconsumer.spark.pipeline.jdbc_sink import JdbcSink
 from kconsumer.spark.pipeline.settings import PipelineConfig, Sink, comparable, quoted
 
 __all__ = ["Change", "adapt", "changes_between", "columns_of", "find_changes", "is_wider"]
 
-NOTE, COPY, PARTITIONS, PLACES = "schema.json", "schema.json.copy", "partition_by", "places"
+NOTE, COPY, SETTINGS = "schema.json", "schema.json.copy", "settings"
+BETWEEN_BATCHES = "dead_letters.path"  # the setting that may change if no micro-batch was interrupted
 WIDENING = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))  # each type holds the values of those before
 DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
@@ -61,16 +63,17 @@ def find_changes(spark: Any, config: PipelineConfig, written: Mapping[str, Any])
     """Returns the columns that have changed since the last start, by query.
 
     `written`: name of a query -> the rows that it writes. Raises ConfigError for a type that is not wider than the one
-    before, for a name that has changed its case only, for another format in the same place, and for files that would be
-    partitioned in another way. Nothing has changed at the first start, or at the first one after a version that stored
-    no columns.
+    before, for a name that has changed its case only, and for a setting that must stay as it is. Nothing has changed at
+    the first start, or at the first one after a version that stored no columns.
     """
-    stored = _stored(sinks.Folder(spark, config.run.checkpoint))
+    files = sinks.Folder(spark, config.run.checkpoint)
+    stored = _stored(files)
     fold = comparable(spark)
     found = {}
     for query in written.keys() & stored.keys():
         before = stored[query]
-        _check_output(_sink(config, query), *(stored.get(name, {}).get(query) for name in (PARTITIONS, PLACES)))
+        settings = stored.get(SETTINGS, {}).get(query, {})
+        _check_settings(settings, _settings(spark, config, query), query_progress(files, query))
         found[query] = list(changes_between(before, columns_of(written[query])))
         names = {fold(name): name for name in before}
         for change in found[query]:
@@ -96,48 +99,75 @@ def adapt(spark: Any, config: PipelineConfig, written: Mapping[str, Any]) -> Non
     for query, changes in find_changes(spark, config, written).items():
         if changes and config.sink.format not in ("parquet", "console"):
             _alter(spark, _sink(config, query), changes)
-    columns: dict[str, Any] = {query: columns_of(frame) for query, frame in written.items()}
-    outputs = {query: _sink(config, query) for query in written}
-    columns[PARTITIONS] = {query: sink.partition_by for query, sink in outputs.items()}
-    columns[PLACES] = {query: (sink.place, sink.format) for query, sink in outputs.items()}
+    files = sinks.Folder(spark, config.run.checkpoint)
+    columns = _stored(files)  # also of a query that does not run this time
+    settings = columns.get(SETTINGS, {}) | {query: _settings(spark, config, query) for query in written}
+    columns |= {query: columns_of(frame) for query, frame in written.items()} | {SETTINGS: settings}
     for name in (COPY, NOTE):
-        sinks.Folder(spark, config.run.checkpoint).write_text(name, json.dumps(columns))
+        files.write_text(name, json.dumps(columns))
 
 
 def _stored(files: sinks.Folder) -> dict[str, Any]:
     """Returns what the last start has stored. If it died while it wrote the file, the copy is complete.
 
-    Raises the error if the file cannot be read, which may pass, or if it is damaged and has no copy.
+    Raises ConfigError if both are damaged, and the error of the file system if one cannot be read, which may pass.
     """
-    try:
-        text = files.text(NOTE)
-        found: dict[str, Any] = {} if text is None else json.loads(text)
-    except Exception as error:  # of JSON, or of Hadoop
-        damaged = isinstance(error, ValueError) or "org.apache.hadoop.fs.ChecksumException" in str(error)
-        copy = files.text(COPY) if damaged else None
-        if copy is None:
-            error.add_note(f"{NOTE} in the checkpoint, with the columns of the last start, cannot be read")
-            raise
-        found = json.loads(copy)
-    return found
+    for name in (NOTE, COPY):
+        try:
+            text = files.text(name)
+            if text is None and name == NOTE:
+                return {}
+            found = json.loads(text or "")
+            if isinstance(found, dict):
+                return found
+        except Exception as error:  # of JSON, or of Hadoop
+            if not isinstance(error, ValueError) and "org.apache.hadoop.fs.ChecksumException" not in str(error):
+                error.add_note(f"{name} in the checkpoint, with the columns of the last start, cannot be read")
+                raise
+    raise ConfigError(
+        f"{NOTE} in run.checkpoint, with the columns and settings of the last start, is damaged, and so is its copy;"
+        " delete both, if the settings have not changed since, and start again"
+    )
 
 
-def _check_output(sink: Sink, before: list[str] | None, place: list[str] | None) -> None:
-    """Raise ConfigError if an output would have another format than before, or files that are partitioned in another
-    way, as far as that is known.
+def _settings(spark: Any, config: PipelineConfig, query: str) -> dict[str, Any]:
+    """Returns the settings of a query that must stay as they are, in JSON."""
+    sink, section = _sink(config, query), "sink" if query == "rows" else "aggregate"
+    found: dict[str, Any] = {"sink.format": sink.format, "sink.mode": sink.mode, "sink.key": sorted(sink.key)}
+    if sink.path is not None:
+        found[f"{section}.path"] = _root(spark, sink.path)
+    if sink.table is not None:
+        found[f"{section}.table"] = sink.table
+    if sink.format == "parquet":  # Spark cannot read a folder that is partitioned in two ways
+        found[f"{section}.partition_by"] = list(sink.partition_by)
+    if query == "rows":
+        found[BETWEEN_BATCHES] = config.dead_letters.path and _root(spark, config.dead_letters.path)
+    elif config.aggregate is not None:  # Spark's state has the windows and values of before
+        for name in ("window", "slide", "by", "columns"):
+            found[f"aggregate.{name}"] = getattr(config.aggregate, name)
+    return dict(json.loads(json.dumps(found)))
 
-    Spark cannot read such a folder, or ignores a part of its files.
+
+def _root(spark: Any, path: str) -> str:
+    return str(sinks.Folder(spark, path).root)
+
+
+def _check_settings(before: Mapping[str, Any], after: Mapping[str, Any], progress: QueryProgress | None) -> None:
+    """Raise ConfigError if a setting has changed with which the rows of earlier micro-batches were written.
+
+    Any may change as long as there is no micro-batch.
     """
-    if place is not None and place[0] == sink.place and place[1] != sink.format:
-        raise ConfigError(
-            f"{sink.place} has the format {place[1]} and would get {sink.format}; keep sink.format, or write to another"
-            " place, with another checkpoint"
-        )
-    if sink.format == "parquet" and before is not None and before != list(sink.partition_by):
-        raise ConfigError(
-            f"{sink.place} is partitioned by {', '.join(before) or 'no column'}; keep partition_by, or write to another"
-            " place, with another checkpoint"
-        )
+    for name, value in before.items() if progress else ():
+        if name not in after or value == after[name]:
+            continue
+        if name != BETWEEN_BATCHES:
+            what = "what earlier micro-batches have written does not change with it; keep it, or use another place and"
+            what += " another run.checkpoint"
+        elif progress and progress.planned > progress.done:
+            what = f"micro-batch {progress.planned} was interrupted and may have files there; first run it as before"
+        else:
+            continue
+        raise ConfigError(f"{name} was {value!r} and would be {after[name]!r}, but {what}")
 
 
 def _sink(config: PipelineConfig, query: str) -> Sink:
