@@ -35,30 +35,31 @@ from kconsumer.schema.topics import (
 from kconsumer.testing.cluster import acls
 from kconsumer.testing.cluster.authorizer import ERRORS, REFUSED
 from kconsumer.testing.cluster.groups.group import GroupError
-from kconsumer.testing.cluster.groups.group_configs import GROUP_CONFIGS, GroupConfigs
+from kconsumer.testing.cluster.groups.group_configs import DEFAULT_CONFIG, GROUP_CONFIGS, STATIC_BROKER_CONFIG
 from kconsumer.testing.cluster.metadata import legal_name
 from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
-from kconsumer.testing.cluster.settings import BROKER_NAMES, TOPIC_DEFAULTS
+from kconsumer.testing.cluster.settings import BROKER_NAMES, TOPIC_DEFAULTS, Settings
+from kconsumer.testing.cluster.telemetry import DEFAULTS, INTERVAL, InvalidRequestError
 from kconsumer.testing.cluster.topic import Topic
-from kconsumer.testing.cluster.topic_configs import LIST, TYPES, config_error, type_of
+from kconsumer.testing.cluster.topic_configs import BOOLEAN, INT, LIST, STRING, TYPES, config_error, type_of
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32  # types of resources
 # Sources of a setting.
-TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, CLIENT_METRICS_CONFIG, GROUP_CONFIG = 1, 4, 5, 7, 8
+TOPIC_CONFIG, CLIENT_METRICS_CONFIG = 1, 7
+_TYPES: dict[type, int] = {bool: BOOLEAN, int: INT, tuple: LIST}  # of settings of brokers that are no text
 OPERATIONS = SET, DELETE, APPEND, SUBTRACT = range(4)  # operations on a setting
 #: Settings of brokers that have no effect in the model, with their defaults.
 BROKER_DEFAULTS: dict[str, object] = {
     "compression.type": "producer",
     "default.replication.factor": 1,
     "delete.topic.enable": True,
-    "log.cleanup.policy": "delete",
+    "log.cleanup.policy": ("delete",),
     "log.dirs": "/var/lib/kafka/data",
     "log.message.timestamp.type": "CreateTime",
     "log.retention.bytes": -1,
     "log.retention.hours": 168,
     "log.segment.bytes": 1 << 30,
     "min.insync.replicas": 1,
-    "process.roles": "broker,controller",
 }
 
 
@@ -109,11 +110,15 @@ class Configs(ClusterHandlers):
             elif topic is None:
                 result.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                result.configs = _topic_rows(topic, synonyms=request.message.include_synonyms)
-        elif row.resource_type == BROKER and row.resource_name not in map(str, self._cluster.brokers):
+                result.configs = _topic_rows(topic)
+        elif (
+            row.resource_type == BROKER
+            and row.resource_name
+            and row.resource_name not in map(str, self._cluster.brokers)
+        ):
             result.error_code, result.error_message = Errors.INVALID_REQUEST, "The request went to another broker."
-        elif row.resource_type == BROKER:
-            result.configs = self._broker_rows(int(row.resource_name))
+        elif row.resource_type == BROKER:  # without a name: the dynamic defaults of all brokers
+            result.configs = self._broker_rows(int(row.resource_name)) if row.resource_name else []
         elif row.resource_type == GROUP:
             result.configs = self._group_rows(row.resource_name)
         elif row.resource_type == CLIENT_METRICS:
@@ -123,47 +128,46 @@ class Configs(ClusterHandlers):
         keys = row.configuration_keys
         if keys is not None:
             result.configs = [config for config in result.configs if config.name in keys]
+        if not request.message.include_synonyms:
+            for config in result.configs:
+                config.synonyms = []
         return result
 
     def _broker_rows(self, broker_id: int) -> list[DescribeConfigsResourceResult]:
         """Returns response rows with the settings of a broker: those of the model, and some that clients ask for."""
         broker = self._cluster.brokers[broker_id]
         address = f"PLAINTEXT://{broker.host}:{broker.port}"
-        ids = {"broker.id": broker_id, "node.id": broker_id, "advertised.listeners": address, "listeners": address}
-        settings = {name.replace("_", "."): value for name, value in asdict(self._cluster.settings).items()}
-        return [
-            DescribeConfigsResourceResult(
-                name=name,
-                value=_text(value),
-                read_only=True,
-                config_source=DEFAULT_CONFIG if name in BROKER_DEFAULTS else STATIC_BROKER_CONFIG,
-                documentation=None,
-            )
-            for name, value in {**settings, **ids, **BROKER_DEFAULTS}.items()
-        ]
+        static = {"broker.id": broker_id, "node.id": broker_id, "advertised.listeners": address, "listeners": address}
+        defaults = {**asdict(Settings()), "broker.id": -1, **BROKER_DEFAULTS}
+        rows = []
+        settings = asdict(self._cluster.settings)
+        for name, value in {**settings, **static, "process.roles": ("broker", "controller"), **BROKER_DEFAULTS}.items():
+            known = name.replace("_", ".")
+            sources = [(known, value, STATIC_BROKER_CONFIG)] if defaults.get(name) != value else []
+            sources += [(known, defaults[name], DEFAULT_CONFIG)] if name in defaults else []
+            rows.append(_row(known, value, _TYPES.get(type(value), STRING), sources, read_only=True))
+        return rows
 
     def _group_rows(self, group_id: str) -> list[DescribeConfigsResourceResult]:
         """Returns response rows with the settings of a group."""
         configs = self._cluster.groups.configs
         return [
-            DescribeConfigsResourceResult(
-                name=name,
-                value=configs.text(group_id, name),
-                config_source=_source_of(configs, group_id, name),
-                config_type=GROUP_CONFIGS[name].kind,
-                documentation=None,
-            )
-            for name in GROUP_CONFIGS
+            _row(name, configs.text(group_id, name), config.kind, configs.sources(group_id, name))
+            for name, config in GROUP_CONFIGS.items()
         ]
 
     def _subscription_rows(self, name: str) -> list[DescribeConfigsResourceResult]:
-        """Returns response rows with the settings of a subscription for metrics of clients."""
-        found = self._cluster.telemetry.subscriptions.get(name)
+        """Returns response rows with the settings of a subscription for metrics of clients, which may not exist."""
+        defaults = DEFAULTS.settings()
+        rows = self._cluster.telemetry.subscriptions.get(name, DEFAULTS).settings()
         return [
-            DescribeConfigsResourceResult(
-                name=key, value=value, config_source=CLIENT_METRICS_CONFIG, documentation=None
+            _row(
+                key,
+                value,
+                INT if key == INTERVAL else LIST,
+                [(key, value, CLIENT_METRICS_CONFIG)] if value != defaults[key] else [],
             )
-            for key, value in (found.settings() if found else {}).items()
+            for key, value in rows.items()
         ]
 
     @handles(INCREMENTAL_ALTER_CONFIGS)
@@ -209,6 +213,8 @@ class Configs(ClusterHandlers):
             changes = {each.name: None if each.config_operation == DELETE else each.value for each in row.configs}
             try:
                 self._cluster.telemetry.configure(row.resource_name, changes, validate_only=validate_only)
+            except InvalidRequestError as error:
+                response.error_code, response.error_message = Errors.INVALID_REQUEST, str(error)
             except ValueError as error:
                 response.error_code, response.error_message = Errors.INVALID_CONFIG, str(error)
         elif row.resource_type != TOPIC:
@@ -251,11 +257,21 @@ class Configs(ClusterHandlers):
                 configs.set(row.resource_name, name, value)
 
 
-def _source_of(configs: GroupConfigs, group_id: str, name: str) -> int:
-    """Returns the source of a group's setting: the group itself, a setting of the broker, or the default."""
-    if configs.is_explicit(group_id, name):
-        return GROUP_CONFIG
-    return STATIC_BROKER_CONFIG if configs.is_set_by_broker(name) else DEFAULT_CONFIG
+def _row(
+    name: str, value: object, kind: int, sources: list[tuple[str, object, int]], *, read_only: bool = False
+) -> DescribeConfigsResourceResult:
+    """Returns a response row. `sources`: names, values and sources of settings, of which the first one is used."""
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=_text(value),
+        read_only=read_only,
+        config_source=sources[0][2] if sources else DEFAULT_CONFIG,
+        synonyms=[
+            DescribeConfigsSynonym(name=key, value=_text(given), source=source) for key, given, source in sources
+        ],
+        config_type=kind,
+        documentation=None,
+    )
 
 
 def _check_group_operation(config: AlterableConfig) -> None:
@@ -266,29 +282,16 @@ def _check_group_operation(config: AlterableConfig) -> None:
         raise GroupError(Errors.INVALID_CONFIG, message)
 
 
-def _topic_rows(topic: Topic, *, synonyms: bool) -> list[DescribeConfigsResourceResult]:
-    """Returns response rows with the settings of a topic, and if `synonyms` is True, where their values come from."""
-    return [
-        DescribeConfigsResourceResult(
-            name=name,
-            value=value,
-            config_source=TOPIC_CONFIG if name in topic.explicit_configs else DEFAULT_CONFIG,
-            synonyms=_synonyms(topic, name) if synonyms else [],
-            config_type=type_of(name),
-            documentation=None,
-        )
-        for name, value in topic.configs.items()
-    ]
+def _topic_rows(topic: Topic) -> list[DescribeConfigsResourceResult]:
+    """Returns response rows with the settings of a topic."""
+    return [_row(name, value, type_of(name), _sources(topic, name)) for name, value in topic.configs.items()]
 
 
-def _synonyms(topic: Topic, name: str) -> list[DescribeConfigsSynonym]:
+def _sources(topic: Topic, name: str) -> list[tuple[str, object, int]]:
     """Returns the values of a setting, of which the first one is used: that of the topic, and the broker's default."""
-    own = [DescribeConfigsSynonym(name=name, value=topic.configs[name], source=TOPIC_CONFIG)]
-    found = own if name in topic.explicit_configs else []
-    if name in BROKER_NAMES:
-        value = TOPIC_DEFAULTS[name]
-        found.append(DescribeConfigsSynonym(name=BROKER_NAMES[name], value=value, source=DEFAULT_CONFIG))
-    return found
+    own = [(name, topic.configs[name], TOPIC_CONFIG)] if name in topic.explicit_configs else []
+    default = [(BROKER_NAMES[name], TOPIC_DEFAULTS[name], DEFAULT_CONFIG)] if name in BROKER_NAMES else []
+    return [*own, *default]
 
 
 def _change_error(topic: Topic, changes: list[AlterableConfig], release: str) -> tuple[int, str]:
@@ -301,7 +304,7 @@ def _change_error(topic: Topic, changes: list[AlterableConfig], release: str) ->
     for change in changes:
         if change.config_operation not in OPERATIONS:
             return Errors.UNKNOWN_SERVER_ERROR, ""
-        if change.name not in TOPIC_DEFAULTS and change.name not in TYPES:
+        if change.name not in TOPIC_DEFAULTS and change.name not in TYPES and change.config_operation != DELETE:
             return Errors.INVALID_CONFIG, f"Unknown topic config name: {change.name}"
         if change.value is None and change.config_operation != DELETE:
             return Errors.INVALID_REQUEST, f"The value of {change.name} is null."

@@ -50,6 +50,9 @@ class ClientMetrics(NamedTuple):
         return {METRICS: ",".join(self.metrics), INTERVAL: str(self.interval_ms), MATCH: match}
 
 
+DEFAULTS = ClientMetrics((), DEFAULT_INTERVAL_MS, None)
+
+
 @dataclass(frozen=True)
 class PushedMetrics:
     """One PushTelemetry request that brokers have accepted."""
@@ -96,16 +99,25 @@ class _Instance:
         return True
 
 
+class InvalidRequestError(ValueError):
+    """A setting for which brokers respond with INVALID_REQUEST; for others that are not valid, with INVALID_CONFIG."""
+
+
 def subscription_of(settings: Mapping[str, str]) -> ClientMetrics:
     """Returns the subscription with these settings. Raises ValueError if one is not valid."""
     interval = settings[INTERVAL]
-    if not interval.isdigit() or not MIN_INTERVAL_MS <= int(interval) <= MAX_INTERVAL_MS:
-        raise ValueError(f"Invalid value {interval} for {INTERVAL}, not within {MIN_INTERVAL_MS} and {MAX_INTERVAL_MS}")
-    selector, _, pattern = settings[MATCH].partition("=")
-    if settings[MATCH] and selector != CLIENT_ID:
+    if not interval.isdigit():
+        raise ValueError(f"Invalid value {interval} for {INTERVAL}")
+    if not MIN_INTERVAL_MS <= int(interval) <= MAX_INTERVAL_MS:
+        raise InvalidRequestError(f"{interval} for {INTERVAL} is not within {MIN_INTERVAL_MS} and {MAX_INTERVAL_MS}")
+    selector, equals, pattern = settings[MATCH].partition("=")
+    if settings[MATCH] and (selector != CLIENT_ID or not equals):
         raise ValueError(f"Illegal client matching pattern: {settings[MATCH]}")
     metrics = tuple(filter(None, settings[METRICS].split(",")))
-    return ClientMetrics(metrics, int(interval), re.compile(pattern) if pattern else None)
+    try:
+        return ClientMetrics(metrics, int(interval), re.compile(pattern) if pattern else None)
+    except re.error:
+        raise ValueError(f"Illegal client matching pattern: {settings[MATCH]}") from None
 
 
 class Telemetry:
@@ -143,15 +155,14 @@ class Telemetry:
 
         Of the patterns that select clients, the model knows only `client_id`.
         """
-        defaults = ClientMetrics((), DEFAULT_INTERVAL_MS, None)
-        present = self._subscriptions.get(name, defaults).settings()
+        present = self._subscriptions.get(name, DEFAULTS).settings()
         for key, value in changes.items():
             if key not in present:
-                raise ValueError(f"Unknown client metrics configuration: {key}")
-            present[key] = defaults.settings()[key] if value is None else value
+                raise InvalidRequestError(f"Unknown client metrics configuration: {key}")
+            present[key] = DEFAULTS.settings()[key] if value is None else value
         found = subscription_of(present)
         if not validate_only:
-            self.subscribe(name, None if found == defaults else found)
+            self.subscribe(name, None if found == DEFAULTS else found)
 
     @handles(GET_TELEMETRY_SUBSCRIPTIONS)
     def _get(self, request: Request, now: float) -> GetTelemetrySubscriptionsResponse:

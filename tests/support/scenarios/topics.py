@@ -28,7 +28,7 @@ from kconsumer.schema.topics import (
 from support.scenarios.metadata import UNKNOWN_ID
 from support.scenarios.scenario import SETTLE_MS, Run, scenarios
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 
 
 def new_topic(name: str, partitions: int = 1, replicas: int = 1, **fields: Any) -> CreatableTopic:
@@ -168,6 +168,13 @@ GROUP_LIMITS: dict[str, tuple[str, ...]] = {
     "share.record.lock.duration.ms": ("999", "1000", "60000", "60001"),
     "share.renew.acknowledge.enable": ("False", "0"),
     "share.session.timeout.ms": ("999", "1000", "60000", "60001"),
+    "streams.assignment.interval.ms": ("-1", "0", "15000", "15001"),
+    "streams.assignor.name": ("", "sticky", "none"),
+    "streams.heartbeat.interval.ms": ("4999", "5000", "15000", "15001"),
+    "streams.initial.rebalance.delay.ms": ("-1", "0", "2147483647"),
+    "streams.num.standby.replicas": ("-1", "0", "2", "3"),
+    "streams.rack.aware.assignment.tags": ("", "zone", "a,b", "a,a", "a,b,c,d,e", "a,b,c,d,e,f"),
+    "streams.session.timeout.ms": ("44999", "45000", "60000", "60001"),
 }  # fmt: skip
 
 
@@ -201,8 +208,11 @@ BROKER_SETTINGS = [
     "log.message.timestamp.type",
     "log.retention.hours",
     "log.segment.bytes",
+    "message.max.bytes",
     "min.insync.replicas",
     "node.id",
+    "num.partitions",
+    "offset.metadata.max.bytes",
     "process.roles",
 ]
 
@@ -213,6 +223,46 @@ def broker_settings(run: Run, version: int) -> None:
     resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=BROKER_SETTINGS)
     (result,) = run.prepare(DESCRIBE_CONFIGS, version, resources=[resource]).results
     run.note("settings", sorted((row.name, row.value) for row in result.configs))
+
+
+STATIC = 4  # the source of what a broker's own file sets
+
+
+def note_settings(run: Run, version: int, resource: tuple[int, str], keys: list[str] | None = None) -> None:
+    """Record settings, and where their values come from, except what test brokers set."""
+    row = DescribeConfigsResource(resource_type=resource[0], resource_name=resource[1], configuration_keys=keys)
+    (found,) = run.prepare(DESCRIBE_CONFIGS, version, resources=[row], include_synonyms=True).results
+    for row in sorted(found.configs, key=lambda row: str(row.name)):
+        sources = [(each.name, each.source) for each in row.synonyms if each.source != STATIC]
+        run.note(row.name, (row.config_type, sources))
+
+
+@scenarios(DESCRIBE_CONFIGS, versions=[1, 4], releases=["4.4"])
+def settings_of_others(run: Run, version: int) -> None:
+    """The settings of a group, a broker and client metrics. One of the group's and of the metrics' is set."""
+    changed = {GROUP: ("share.delivery.count.limit", 0, "3"), CLIENT_METRICS: ("interval.ms", 0, "1000")}
+    for kind, change in changed.items():
+        note_settings(run, version, (kind, run.name("g")))
+        alter(run, 1, (kind, run.name("g")), change)
+        run.sleep(SETTLE_MS)
+        note_settings(run, version, (kind, run.name("g")), [change[0], "nosuch"])
+    note_settings(run, version, (BROKER, "1"), [name for name in BROKER_SETTINGS if name not in CHANGED_BY_TESTS])
+    note_settings(run, version, (BROKER, ""), ["num.partitions"])
+
+
+METRICS_LIMITS: dict[str, tuple[str, ...]] = {
+    "interval.ms": ("99", "100", "3600000", "3600001", "x", ""),
+    "match": ("", "client_id=a", "nosuch=1", "client_id=(", "client_id"),
+    "metrics": ("", "*", "a,b"),
+    "nosuch": ("1",),
+}
+
+
+@scenarios(INCREMENTAL_ALTER_CONFIGS, versions=[1], cases=list(METRICS_LIMITS), releases=["4.4"])
+def client_metrics_limits(run: Run, version: int, name: str) -> None:
+    """Which values the settings of client metrics may have."""
+    for value in METRICS_LIMITS[name]:
+        alter(run, version, (CLIENT_METRICS, run.name("m")), (name, 0, value), validate_only=True)
 
 
 @scenarios(CREATE_TOPICS, versions=[2])
@@ -380,6 +430,8 @@ CHANGES: dict[str, tuple[str, int, str | None]] = {
     "wrong-value": ("max.message.bytes", 0, "many"),
     "null": ("max.message.bytes", 0, None),
     "unknown": ("no.such.config", 0, "1"),
+    "unknown-deleted": ("no.such.config", 1, None),
+    "unknown-appended": ("no.such.config", 2, "1"),
     "unknown-operation": ("max.message.bytes", 9, "1"),
 }
 
@@ -415,7 +467,7 @@ def lists(run: Run, version: int, name: str) -> None:
 
 
 #: Settings that test brokers change, or that a real cluster keeps as a dynamic setting.
-CHANGED_BY_TESTS = ("file.delete.delay.ms", "min.insync.replicas", "retention.ms")
+CHANGED_BY_TESTS = ("default.replication.factor", "file.delete.delay.ms", "min.insync.replicas", "retention.ms")
 
 
 @scenarios(DESCRIBE_CONFIGS, versions=[1, 4], releases=["4.4"])

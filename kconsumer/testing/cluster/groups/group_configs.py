@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.settings import Settings
-from kconsumer.testing.cluster.topic_configs import BOOLEAN, INT, STRING
+from kconsumer.testing.cluster.topic_configs import BOOLEAN, INT, LIST, STRING
 
+STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 4, 5, 8  # sources of a setting
 RESET_BY_DURATION = "by_duration:"
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
 
@@ -35,6 +36,11 @@ def _between(low: int, high: int) -> Callable[[str, Settings], bool]:
 def _one_of(*values: str) -> Callable[[str, Settings], bool]:
     """Returns a check of a text that must be one of `values`."""
     return lambda value, _: value in values
+
+
+def _are_different(value: str, _: Settings) -> bool:
+    items = value.split(",")
+    return len({*items}) == len(items)
 
 
 def _is_reset(value: str, _: Settings) -> bool:
@@ -76,9 +82,9 @@ def _heartbeat(kind: str) -> GroupConfig:
 class GroupConfig:
     """One setting that groups can have."""
 
-    #: The field of the broker's settings with the default.
+    #: The broker's setting with the default, a field of Settings if the model has it.
     setting: str = ""
-    #: The default of a setting that brokers do not have.
+    #: The default of a setting that Settings does not have.
     default: str = ""
     kind: int = INT
     #: Returns whether a value is valid. It has the right type.
@@ -107,8 +113,25 @@ GROUP_CONFIGS = {
     "share.record.lock.duration.ms": GroupConfig("group_share_record_lock_duration_ms", is_valid=_is_lock_duration),
     "share.renew.acknowledge.enable": GroupConfig(default="true", kind=BOOLEAN),
     "share.session.timeout.ms": _session("share"),
+    # The model has no groups of Kafka Streams.
+    "streams.assignment.interval.ms": GroupConfig(
+        "group_streams_assignment_interval_ms", "1000", is_valid=_between(0, 15_000)
+    ),
+    "streams.assignor.name": GroupConfig("group_streams_assignors", "sticky", STRING, _one_of("sticky")),
+    "streams.heartbeat.interval.ms": GroupConfig(
+        "group_streams_heartbeat_interval_ms", "5000", is_valid=_between(5_000, 15_000)
+    ),
+    "streams.initial.rebalance.delay.ms": GroupConfig("group_streams_initial_rebalance_delay_ms", "3000"),
+    "streams.num.standby.replicas": GroupConfig("group_streams_num_standby_replicas", "0", is_valid=_between(0, 2)),
+    "streams.rack.aware.assignment.tags": GroupConfig(
+        "group_streams_rack_aware_assignment_tags", "", LIST, _are_different
+    ),
+    "streams.session.timeout.ms": GroupConfig(
+        "group_streams_session_timeout_ms", "45000", is_valid=_between(45_000, 60_000)
+    ),
 }
-_FORMS = {INT: re.compile(r"\+?[0-9]+"), BOOLEAN: re.compile(r"true|false", re.IGNORECASE), STRING: re.compile(r".*")}
+_ANY = re.compile(r".*")
+_FORMS = {INT: re.compile(r"\+?[0-9]+"), BOOLEAN: re.compile(r"true|false", re.I), STRING: _ANY, LIST: _ANY}
 _PROBLEMS = {INT: ": Not a number of type INT", BOOLEAN: ": Expected value to be either true or false"}
 
 
@@ -129,7 +152,7 @@ class GroupConfigs:
     def default(self, name: str) -> str:
         """Returns the value of a setting for a group without its own: that of the broker, or the default."""
         config = GROUP_CONFIGS[name]
-        return str(getattr(self._settings, config.setting)) if config.setting else config.default
+        return str(getattr(self._settings, config.setting, config.default))
 
     def value(self, group_id: str, name: str) -> int:
         """Returns the value of a setting for a group as a number. See `text`."""
@@ -143,10 +166,17 @@ class GroupConfigs:
         """Returns whether a group has its own value for a setting."""
         return name in self._values.get(group_id, {})
 
-    def is_set_by_broker(self, name: str) -> bool:
-        """Returns whether the broker has another value for a setting than Kafka's default."""
-        field = GROUP_CONFIGS[name].setting
-        return bool(field) and getattr(self._settings, field) != getattr(Settings, field)
+    def sources(self, group_id: str, name: str) -> list[tuple[str, object, int]]:
+        """Returns where the value of a setting comes from: names, values and sources, of which the first one is used.
+
+        They are the group itself, a setting of the broker that is not Kafka's default, and the default.
+        """
+        config, present = GROUP_CONFIGS[name], self.default(name)
+        default = str(getattr(Settings, config.setting, config.default))
+        own = [(name, self._values[group_id][name], GROUP_CONFIG)] if self.is_explicit(group_id, name) else []
+        of_broker = config.setting.replace("_", ".") or name
+        static = [] if present == default else [(of_broker, present, STATIC_BROKER_CONFIG)]
+        return [*own, *static, (of_broker, default, DEFAULT_CONFIG)]
 
     def validate(self, group_id: str, name: str, value: str | None) -> None:
         """Raise GroupError if the group id, the name or the value of a setting is not valid. None is a valid value."""
