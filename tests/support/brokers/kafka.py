@@ -1,8 +1,9 @@
-"""A real Apache Kafka in KRaft mode for tests, benchmarks and the demo.
+"""A real Apache Kafka for tests, benchmarks and the demo, in KRaft mode or (old versions) with ZooKeeper.
 
 Decides ports and configuration, and starts, stops and kills nodes. Other modules operate on a running cluster from
-outside (`kafka_admin.py`), fetch the jars (`kafka_jars.py`), end a JVM whose owner was killed (`kafka_guard.py`), and
-share one broker between parallel test workers (`kafka_shared.py`).
+outside (`kafka_admin.py`), fetch the jars (`kafka_jars.py`), run a JVM (`guarded_jvm.py`) or
+ZooKeeper (`zookeeper.py`), end a JVM whose owner was killed (`kafka_guard.py`), and share one broker between parallel
+test workers (`kafka_shared.py`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,8 @@ import os
 import random
 import re
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import uuid
 from base64 import urlsafe_b64encode
@@ -22,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from support.brokers.guarded_jvm import GuardedJvm
 from support.brokers.kafka_admin import Kafka, wait_until
 from support.brokers.kafka_jars import (
     DEFAULT_VERSION,
@@ -33,6 +33,7 @@ from support.brokers.kafka_jars import (
     program,
 )
 from support.brokers.kafka_run import hold_lifeline
+from support.brokers.zookeeper import INSTEAD_OF_KRAFT, ZooKeeper, needs_zookeeper
 
 __all__ = [
     "DEFAULT_VERSION",
@@ -46,9 +47,7 @@ __all__ = [
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 90
-STOP_TIMEOUT_S = 30
-STARTED = "Kafka Server started"
-GUARD = Path(__file__).with_name("kafka_guard.py")
+STARTED = re.compile(r"Kafka Server started|\[KafkaServer id=\d+\] started")
 
 # Below Linux's range for outgoing connections (32768 and up): no client's own port can take a listener's.
 PORTS = range(20_000, 32_000)
@@ -59,6 +58,7 @@ LOGGING = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+    "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaServer=info",
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.server=info",
 )
 
@@ -136,32 +136,19 @@ def errors_in(log: str) -> str:
     return "\n".join(lines) or log
 
 
-class KafkaNode:
-    """One JVM of a cluster."""
+class KafkaNode(GuardedJvm):
+    """One broker of a cluster, with its JVM."""
 
     def __init__(self, cluster: KafkaCluster, node_id: int, port: int, controller_port: int) -> None:
+        super().__init__(cluster.lifeline, cluster.root, cluster.folder / f"node-{node_id}.log")
         self.cluster, self.node_id, self.port, self.controller_port = cluster, node_id, port, controller_port
         self.behind_port: int | None = None  # of the listener behind a proxy,
         self.proxied_port: int | None = None  # and the proxy's port before it
         self.more_ports: dict[str, int] = {}  # of the cluster's further listeners
         self.folder = cluster.folder / f"node-{node_id}"
-        self.log = cluster.folder / f"node-{node_id}.log"
-        self.pid: int | None = None
-        self._guard: subprocess.Popen[str] | None = None
-        self._log_read_from = 0
 
     def __repr__(self) -> str:
         return f"KafkaNode({self.node_id}, port={self.port}, pid={self.pid})"
-
-    @property
-    def alive(self) -> bool:
-        """Returns True while the JVM runs."""
-        return self._guard is not None and self._guard.poll() is None
-
-    @property
-    def guard_pid(self) -> int | None:
-        """Returns the id of the guard process, which owns the JVM."""
-        return self._guard.pid if self._guard else None
 
     @property
     def bootstrap(self) -> str:
@@ -171,7 +158,9 @@ class KafkaNode:
     def write_configuration(self, voters: str, properties: Mapping[str, str]) -> None:
         """Write server.properties."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        listeners = f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}"
+        listeners = f"PLAINTEXT://{HOST}:{self.port}"
+        if not self.cluster.zookeeper:
+            listeners += f",CONTROLLER://{HOST}:{self.controller_port}"
         advertised = f"PLAINTEXT://{HOST}:{self.port}"
         if self.behind_port:
             listeners += f",PROXIED://{HOST}:{self.behind_port}"
@@ -190,6 +179,10 @@ class KafkaNode:
             **{key: value.replace("{node}", str(self.node_id)) for key, value in properties.items()},
             "listener.security.protocol.map": protocols,
         }
+        if self.cluster.zookeeper:
+            named = {INSTEAD_OF_KRAFT.get(key, key): value for key, value in options.items()}
+            options = {key: value for key, value in named.items() if key is not None}
+            options["zookeeper.connect"] = self.cluster.zookeeper.address
         text = "".join(f"{key}={value}\n" for key, value in options.items())
         (self.folder / "server.properties").write_text(text)
 
@@ -211,19 +204,7 @@ class KafkaNode:
 
     def launch(self) -> None:
         """Start the JVM under its guard, without waiting for the broker."""
-        self._log_read_from = self.log.stat().st_size if self.log.exists() else 0
-        command = self.cluster.broker(self.folder / "server.properties")
-        guard = [sys.executable, "-I", "-S", str(GUARD), str(self.cluster.lifeline), str(self.cluster.root)]
-        self._guard = subprocess.Popen(
-            [*guard, str(self.log), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C in the terminal must not reach the broker before its owner
-        )
-        assert self._guard.stdout is not None
-        with self._guard.stdout as out:
-            self.pid = int(out.readline() or 0)
+        self.run(self.cluster.broker(self.folder / "server.properties"))
 
     def wait_ready(self) -> None:
         """Wait until the broker serves requests. Raises RuntimeError with the errors in its log if it exits instead."""
@@ -231,38 +212,15 @@ class KafkaNode:
         def ready() -> bool:
             if not self.alive:
                 raise RuntimeError(f"broker {self.node_id} did not start:\n{errors_in(self.log_text())[-4000:]}")
-            return STARTED in self.log_text()
+            return STARTED.search(self.log_text()) is not None
 
         wait_until(ready, START_TIMEOUT_S, f"start of broker {self.node_id} (log: {self.log})")
-
-    def log_text(self) -> str:
-        """Returns the JVM's output since its last start."""
-        with self.log.open(errors="replace") as file:
-            file.seek(self._log_read_from)
-            return file.read()
-
-    def kill(self) -> None:
-        """End the JVM at once, as a power cut would (SIGKILL)."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """Shut the broker down cleanly; kill the JVM if it does not end in time."""
-        try:
-            self._end(signal.SIGTERM)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-    def pause(self) -> None:
-        """Freeze the JVM: its sockets stay open and no request gets a response."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let a paused JVM continue."""
-        self._signal(signal.SIGCONT)
 
     def start(self) -> None:
         """Start again on the same port and storage, and wait until it serves."""
         if not self.alive:
+            if self.cluster.zookeeper:
+                self.cluster.zookeeper.wait_for_end_of_session(self.node_id)
             self.launch()
             self.wait_ready()
 
@@ -270,18 +228,6 @@ class KafkaNode:
         """Shut the broker down cleanly if it runs, then start it."""
         self.stop()
         self.start()
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self.alive and self.pid:
-            os.kill(self.pid, number)
-
-    def _end(self, number: signal.Signals) -> None:
-        if self._guard is not None:
-            self._signal(number)
-            if number == signal.SIGTERM:
-                self._signal(signal.SIGCONT)  # a paused JVM would never see the request
-            self._guard.wait(STOP_TIMEOUT_S)
-            self.pid = None
 
 
 class KafkaCluster(Kafka):
@@ -314,6 +260,7 @@ class KafkaCluster(Kafka):
         self.count, self.properties, self.jvm = nodes, dict(properties or {}), tuple(jvm)
         self.cluster_id = random_uuid()
         self.nodes: list[KafkaNode] = []
+        self.zookeeper: ZooKeeper | None = None  # of versions that do not run without it
         self.listeners = dict(listeners or {})
         self._proxy, self._plugins = proxy, tuple(plugins)
         self._given_root, self._given_lifeline = root, lifeline
@@ -406,7 +353,8 @@ class KafkaCluster(Kafka):
     def _start_nodes(self) -> None:
         shutil.rmtree(self.folder)
         self.folder.mkdir()
-        ports = free_ports((3 + len(self.listeners)) * self.count)
+        ports = free_ports((3 + len(self.listeners)) * self.count + 1)
+        self._start_zookeeper(ports.pop())
         self.nodes = [KafkaNode(self, i + 1, ports[2 * i], ports[2 * i + 1]) for i in range(self.count)]
         if self._proxy is not None:
             for node, port in zip(self.nodes, ports[2 * self.count :], strict=False):
@@ -418,21 +366,33 @@ class KafkaCluster(Kafka):
         voters = ",".join(f"{node.node_id}@{HOST}:{node.controller_port}" for node in self.nodes)
         for node in self.nodes:
             node.write_configuration(voters, {**broker_properties(self.count), **self.properties})
-        assert self._prepared is not None
-        formatted = self._prepared / "data"
-        if not formatted.exists():
-            self.nodes[0].format()
-            shutil.copytree(self.nodes[0].folder / "data", formatted)
+        self._format()
         for node in self.nodes:
-            node.copy_format(formatted)
             node.launch()
         for node in self.nodes:
             node.wait_ready()
         wait_until(self._complete, START_TIMEOUT_S, "registration of all brokers")
 
+    def _start_zookeeper(self, port: int) -> None:
+        if needs_zookeeper(self.version):
+            self.zookeeper = ZooKeeper(self.lifeline, self.root, self.folder / "zookeeper.log")
+            self.zookeeper.start(self.java(), port, str(self.folder / "zookeeper"))
+
+    def _format(self) -> None:
+        """Prepare the storage folders, which brokers with ZooKeeper do themselves."""
+        assert self._prepared is not None
+        formatted = self._prepared / "data"
+        if self.zookeeper:
+            return
+        if not formatted.exists():
+            self.nodes[0].format()
+            shutil.copytree(self.nodes[0].folder / "data", formatted)
+        for node in self.nodes:
+            node.copy_format(formatted)
+
     def _complete(self) -> bool:
         return len(self.metadata().brokers) == self.count
 
     def _kill_all(self) -> None:
-        for node in self.nodes:
-            node.kill()
+        for jvm in (*self.nodes, *([self.zookeeper] if self.zookeeper else ())):
+            jvm.kill()

@@ -49,9 +49,12 @@ class Artifact:
 
 # Releases bring different logging backends; slf4j-simple, set up by system properties, serves them all.
 OTHER_LOGGING = (("org.slf4j", "slf4j-reload4j"), ("ch.qos.reload4j", "reload4j"))
+OLD_LOGGING = (("org.slf4j", "slf4j-log4j12"), ("log4j", "log4j"))
 # 4.4.0 names a kafka-tools-api that was never published; the broker runs without it.
 UNPUBLISHED = (("org.apache.kafka", "kafka-tools-api"),)
 LOGGING = Artifact("org.slf4j", "slf4j-simple", "1.7.36")
+# That of Kafka before 2.4 cannot resolve names of hosts with Java 14 and newer; this is the one of Kafka 2.8.
+ZOOKEEPER = Artifact("org.apache.zookeeper", "zookeeper", "3.5.9", (*OTHER_LOGGING, *OLD_LOGGING))
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 <modelVersion>4.0.0</modelVersion>
@@ -63,8 +66,19 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 def kafka_jars(version: str = DEFAULT_VERSION) -> list[Path]:
     """Returns the class path of a Kafka broker of this version. The first use downloads it."""
-    broker = Artifact("org.apache.kafka", "kafka_2.13", version, OTHER_LOGGING + UNPUBLISHED)
-    return resolve(f"broker-{version}", broker, LOGGING)
+    broker = Artifact("org.apache.kafka", scala_build(version), version, OTHER_LOGGING + UNPUBLISHED)
+    zookeeper = () if release_of(version) >= (2, 4) else (ZOOKEEPER,)
+    return resolve(f"broker-{version}", broker, *zookeeper, LOGGING)
+
+
+def scala_build(version: str) -> str:
+    """Returns the name of the broker's artifact, which contains the version of Scala."""
+    return "kafka_2.13" if release_of(version) >= (2, 4) else "kafka_2.12"
+
+
+def release_of(version: str) -> tuple[int, ...]:
+    """Returns major and minor number."""
+    return tuple(int(number) for number in version.split(".")[:2])
 
 
 def kafka_tools_jars(version: str = TOOLS_VERSION) -> list[Path]:
