@@ -19,16 +19,16 @@ from support.aio.blocking import BlockingConsumer, ThreadRunners
 from support.brokers.fake_kafka import FakeKafka
 from support.brokers.fake_kafka_tests import needs_real_broker
 from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
+from support.brokers.kafka_jars import release_of
 from support.brokers.kafka_shared import shared_kafka
+from support.brokers.needed_versions import missing_in
 from support.brokers.real_broker_twins import has_real_broker_twin
 from support.harnesses.awaited import EventLoop
 from support.harnesses.ordering import longest_first
 from support.nightly import is_engine_nightly
 
 CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
-RELEASE = tuple(int(number) for number in CHOSEN_VERSION.split(".")[:2])
-ONLY_CLASSIC = RELEASE < (4, 0)
-HAS_SHARE_GROUPS = RELEASE >= (4, 2)  # those of 4.0 and 4.1 are previews, with other versions of requests
+ONLY_CLASSIC = release_of(CHOSEN_VERSION) < (4, 0)
 
 # Each takes half a minute to two minutes. The first ones start together, on a machine that is busy starting brokers;
 # chaos gives a group a limited time to come right, so it is not among them.
@@ -85,16 +85,9 @@ def is_for(cluster: str, node_id: str) -> bool:
     return cluster == "kafka" or needs_real_broker(node_id) or has_real_broker_twin(node_id)
 
 
-def is_supported(item: pytest.Item) -> bool:
-    """Returns True if the chosen version of Kafka has what this test needs."""
-    if ONLY_CLASSIC and item.get_closest_marker("consumer_protocol") is not None:
-        return False
-    return HAS_SHARE_GROUPS or not item.path.name.startswith("test_share_")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test here as one that needs a broker and may wait for it to start. Drop tests of features that the
-    chosen version of Kafka does not have, and those that do not run with this value of `--cluster`.
+    """Mark every test here as one that needs a broker and may wait for it to start. Skip tests of features that the
+    chosen version of Kafka does not have, and drop those that do not run with this value of `--cluster`.
     """
     here = Path(__file__).parent
     cluster = config.getoption("--cluster")
@@ -105,8 +98,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.broker)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))
-            if not is_supported(item) or not is_for(cluster, item.nodeid):
+            if not is_for(cluster, item.nodeid):
                 absent.append(item)
+            elif lacking := missing_in(CHOSEN_VERSION, item.nodeid, [mark.name for mark in item.iter_markers()]):
+                item.add_marker(pytest.mark.skip(f"Kafka {CHOSEN_VERSION} lacks what begins with {lacking}"))
     if absent:
         config.hook.pytest_deselected(items=absent)
         items[:] = [item for item in items if item not in absent]
