@@ -33,7 +33,7 @@ from support.brokers.kafka_jars import (
     program,
 )
 from support.brokers.kafka_run import hold_lifeline
-from support.brokers.zookeeper import INSTEAD_OF_KRAFT, ZooKeeper, needs_zookeeper
+from support.brokers.zookeeper import ZooKeeper, needs_zookeeper, properties_with_zookeeper
 
 __all__ = [
     "DEFAULT_VERSION",
@@ -180,9 +180,7 @@ class KafkaNode(GuardedJvm):
             "listener.security.protocol.map": protocols,
         }
         if self.cluster.zookeeper:
-            named = {INSTEAD_OF_KRAFT.get(key, key): value for key, value in options.items()}
-            options = {key: value for key, value in named.items() if key is not None}
-            options["zookeeper.connect"] = self.cluster.zookeeper.address
+            options = properties_with_zookeeper(options, self.cluster.zookeeper.address)
         text = "".join(f"{key}={value}\n" for key, value in options.items())
         (self.folder / "server.properties").write_text(text)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 
 from support.brokers.guarded_jvm import GuardedJvm
 from support.brokers.kafka_admin import wait_until
 from support.brokers.kafka_jars import release_of
+from support.brokers.pkcs12 import with_pkcs12_stores
 
 FIRST_KRAFT = (3, 3)
 START_TIMEOUT_S = 90
@@ -24,6 +26,11 @@ INSTEAD_OF_KRAFT = {
     "broker.heartbeat.interval.ms": None,
 }
 
+#: Classes that need KRaft -> their predecessors.
+PREDECESSORS = {
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer": "kafka.security.authorizer.AclAuthorizer",
+}
+
 OPTIONS = (
     "-Dzookeeper.4lw.commands.whitelist=ruok,dump",
     "-Dzookeeper.admin.enableServer=false",
@@ -34,6 +41,13 @@ OPTIONS = (
 def needs_zookeeper(version: str) -> bool:
     """Returns True if brokers of this version do not run without ZooKeeper."""
     return release_of(version) < FIRST_KRAFT
+
+
+def properties_with_zookeeper(options: Mapping[str, str], address: str) -> dict[str, str]:
+    """Returns the properties of a broker that uses ZooKeeper at this address in place of KRaft."""
+    named = {INSTEAD_OF_KRAFT.get(key, key): PREDECESSORS.get(value, value) for key, value in options.items()}
+    kept = {key: value for key, value in named.items() if key is not None}
+    return {"zookeeper.connect": address, **with_pkcs12_stores(kept)}
 
 
 class ZooKeeper(GuardedJvm):
