@@ -44,7 +44,7 @@ RANGES = {
         "OffsetFetch": "1-4",
     },
 }
-# It announces versions of Fetch that name topics by id, which its versions of Metadata do not tell.
+# It announces versions of Fetch that name topics by id, but its versions of Metadata do not contain ids.
 RANGES["Redpanda of 2026"] = {**RANGES["Redpanda"], "Fetch": "4-13", "Metadata": "0-8", "OffsetFetch": "1-7"}
 ENGINES = {"classic": {}, "threaded": {"engine": "threaded"}}
 PARTITIONS = tps("t", 0, 1)

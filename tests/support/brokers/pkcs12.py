@@ -12,7 +12,7 @@ PASSWORD = "unused"
 
 
 def with_pkcs12_stores(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties with each PEM store converted; the new file is beside the old one."""
+    """Returns the properties with each PEM store converted; the new file is next to the old one."""
     changed = dict(properties)
     for name, value in properties.items():
         if name.endswith("store.type") and value == "PEM":

@@ -1,4 +1,4 @@
-"""ZooKeeper beside the brokers of releases before 3.3, in which KRaft was not ready for use."""
+"""ZooKeeper for brokers of releases before 3.3, in which KRaft was not ready for use."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ZooKeeper(GuardedJvm):
         return f"{HOST}:{self.port}"
 
     def start(self, java: list[str], port: int, folder: str) -> None:
-        """Start the server and wait until it answers. `java` is the command line without main class and arguments."""
+        """Start the server and wait until it responds. `java` is the command line without main class and arguments."""
         self.port = port
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
         self.run([*java[:1], *OPTIONS, *java[1:], main, str(port), folder, str(TICK_MS)])
@@ -75,7 +75,7 @@ class ZooKeeper(GuardedJvm):
         return f"/brokers/ids/{broker_id}" in self._ask("dump").split()
 
     def _ask(self, command: str) -> str:
-        """Returns the response to a command of four letters, or nothing if the server does not answer."""
+        """Returns the response to a command of four letters, or nothing if the server does not respond."""
         try:
             with socket.create_connection((HOST, self.port), timeout=5) as connection:
                 connection.sendall(command.encode())
