@@ -7,7 +7,7 @@ from typing_extensions import disjoint_base
 
 from kconsumer._core.decode import ConsumerRecord, PartitionFetch, RecordRun, RecordTest
 from kconsumer._core.lock import ClientState, Clock, EngineLock, ManagerTime, Timer
-from kconsumer._core.metrics import FetchEvents
+from kconsumer._core.metrics import FetchEvents, PollEvents
 from kconsumer._core.wire import Frame
 from kconsumer.errors import KafkaError
 from kconsumer.types import TopicPartition
@@ -382,6 +382,8 @@ class DriverState:
     _components: Any
     _dispatcher: Any
     _receiver: Any
+    _fetches_created: int
+    _fetches_flushed: int
     _clock: Clock
     next_manager_poll: float
     wakeup_requested: bool
@@ -392,7 +394,7 @@ class DriverState:
     def set_managers_due(self, due: float) -> None: ...
     def request_manager_poll(self) -> None: ...
     def wait(self, wait: Wait) -> None: ...
-    def run_network(self, timeout_ms: float) -> bool: ...
+    def wait_for_activity(self, timeout_ms: float) -> bool: ...
 
 @disjoint_base
 class PollState(Generic[_R]):
@@ -403,7 +405,7 @@ class PollState(Generic[_R]):
     driver: Any
     callbacks: Any
     interceptors: Any
-    _metrics: Any
+    polls: PollEvents
     _closing: bool
     _last_poll_empty: bool
     _forks: Final[int]

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Mapping
 from selectors import SelectorKey
+from socket import socket
 from typing import Any, Final, final
 
 from typing_extensions import Buffer, disjoint_base
@@ -99,6 +100,12 @@ class RequestQueue:
     def _exchanged(self, entry: InFlight, following: bytes, now: float) -> None: ...
     def _pop(self) -> int: ...
     def _find_deadline(self) -> int: ...
+
+@disjoint_base
+class SocketIo:
+    _sock: socket
+    def recv_into(self, view: memoryview) -> int: ...
+    def send(self, data: bytes | memoryview) -> int: ...
 
 @disjoint_base
 class ConnectionIo:

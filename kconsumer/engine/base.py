@@ -152,7 +152,7 @@ class Engine(PollState[ConsumerRecords], ClientEngine):
             if not self._ready_to_poll:  # a callback or a signal handler unsubscribed or closed the consumer
                 return ConsumerRecords.EMPTY
             driver.raise_errors(positions=True)
-            self._metrics.wait_ended(self._clock.now())
+            self.polls.wait_ended(self._clock.now())
             records = self._collect(max_records, max_bytes)
             if records is not None:
                 return records
@@ -344,7 +344,7 @@ class Engine(PollState[ConsumerRecords], ClientEngine):
     def metrics(self) -> MetricValues:
         """Returns a snapshot of all metrics."""
         with self.lock:
-            self._metrics.settle()
+            self.polls.settle()
             return self.components.metrics.snapshot(self._clock.now())
 
     # --- ending ----------------------------------------------------------------------------------------------------

@@ -62,8 +62,6 @@ class ClassicDriver(Driver):
             wait_ms = min(wait_ms, timeout_ms, MAX_WAIT_MS)
             parts.dispatcher.step(0.0 if self.wakeup_requested and self.wakeup_enabled else wait_ms)
 
-    wait_for_activity = Driver.run_network
-
     def idle(self) -> bool:
         """Returns True if nothing has arrived. Changes no state, so a signal handler may run meanwhile."""
         parts = self._components

@@ -54,13 +54,6 @@ class Driver(DriverState, ABC):
         """
 
     @abstractmethod
-    def wait_for_activity(self, timeout_ms: float) -> bool:
-        """Wait up to `timeout_ms` for activity after the last step, without polling managers.
-
-        Returns False if there was no activity.
-        """
-
-    @abstractmethod
     def idle(self) -> bool:
         """Returns True if nothing has arrived since the last step. Changes no state."""
 

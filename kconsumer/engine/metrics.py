@@ -29,12 +29,6 @@ class ConsumerMetrics:
         self.polls = polls = PollEvents(
             SensorPair(metrics.sensor(GROUP, BETWEEN), metrics.sensor(GROUP, LONGEST)), metrics.sensor(GROUP, IDLE)
         )
-        self.poll_began, self.quick_poll, self.wait_ended, self.settle = (
-            polls.poll_began,
-            polls.quick_poll,
-            polls.wait_ended,
-            polls.settle,
-        )
         self._commit = metrics.sensor(GROUP, COMMIT_SYNC)
         self._committed = metrics.sensor(GROUP, COMMITTED)
         name = metrics.name("last-poll-seconds-ago", GROUP, "Time since the last poll, s; -1: there was none")

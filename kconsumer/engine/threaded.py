@@ -71,8 +71,6 @@ class ThreadedDriver(Driver):
         self._retired = False  # True once close() has begun: no network thread may be started again
         self._fetch_event = IDLE  # the event of the last poll()
         self._event = IDLE  # the last event that the network thread has taken
-        self._fetches_created = 0  # counts how often the calling thread created fetches; changed under the lock
-        self._fetches_flushed = 0  # the count of those written to sockets; set by the network thread
         self._yielding = False  # the calling thread waits until the network thread has sent the fetches
         self._run_began: float | None = None
         self._fetch_until = 0.0  # ms; the network thread fetches ahead until then, even without an event
@@ -197,11 +195,6 @@ class ThreadedDriver(Driver):
     def idle(self) -> bool:
         """Returns True if the network thread has not signalled since the last wait."""
         return not self._signal.is_set
-
-    @property
-    def has_urgent_io(self) -> bool:
-        """True if a large response was received but not handled, or a fetch was created but not sent."""
-        return self._fetches_created != self._fetches_flushed or self._receiver.completed > 0
 
     def yield_to_network(self, timeout_ms: float) -> None:
         """Release the GIL briefly, so that the network thread can send the fetch or start the background receiver.

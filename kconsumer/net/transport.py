@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from kconsumer._core.net import SocketIo
+
 if TYPE_CHECKING:
     from kconsumer._core.net import TlsChannel
     from kconsumer.config.options import ConsumerConfig
@@ -135,10 +137,10 @@ def resolve_canonical(host: str, port: int) -> list[Address]:
     ]
 
 
-class TcpTransport:
+class TcpTransport(SocketIo):
     """A TCP socket that never blocks, to a broker or through a proxy."""
 
-    __slots__ = ("_handshake", "_sock")
+    __slots__ = ("_handshake",)
     plain = True
     crossed = False
 
@@ -210,21 +212,6 @@ class TcpTransport:
         """Returns True while the socket connects, because it becomes writable when the attempt ends. Then returns what
         the handshake with the proxy waits for."""
         return self._handshake is None or self._handshake.sends
-
-    def recv_into(self, view: memoryview) -> int:
-        """Receive into `view` without a copy and with the GIL released. Returns the number of bytes, 0 if the peer has
-        closed the connection, or WOULD_BLOCK if there are no bytes now."""
-        try:
-            return self._sock.recv_into(view)
-        except BlockingIOError:
-            return WOULD_BLOCK
-
-    def send(self, data: bytes | memoryview) -> int:
-        """Send as many bytes as fit into the kernel's buffer. Returns their number."""
-        try:
-            return self._sock.send(data)
-        except BlockingIOError:
-            return 0
 
     def set_low_water(self, count: int) -> None:
         """Set SO_RCVLOWAT. Only Linux also reports a socket whose buffer is full."""

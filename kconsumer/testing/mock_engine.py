@@ -290,7 +290,7 @@ class MockEngine(Engine):
                 self.components.environment.event().wait(ENDLESS_LOOP_WAIT_S)
         elif self.interceptors is not None:
             records = self.interceptors.consumed(records)
-        self._metrics.wait_ended(self._clock.now())
+        self.polls.wait_ended(self._clock.now())
         return records
 
     def _warn_if_not_assigned(self) -> None:

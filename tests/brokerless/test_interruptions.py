@@ -183,5 +183,5 @@ def test_exception_at_any_call(cluster: FakeCluster, name: str, kind: str, act: 
                     consumer.subscribe(["t"])
                 consumer.resume(*consumer.paused())
                 reads(consumer, journal)
-    assert point > 5  # the loop reached some points: little of a poll is Python
+    assert point > 3  # the loop reached some points: little of a poll is Python
     assert no_thread_left()

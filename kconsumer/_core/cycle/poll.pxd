@@ -1,6 +1,7 @@
 # A poll: what it checks before it waits, and how it waits. `kconsumer/engine/` has the rest of these classes.
 
 from kconsumer._core.lock cimport Clock, ClientState, EngineLock, Timer
+from kconsumer._core.metrics cimport PollEvents
 
 
 cdef class Wait:
@@ -28,6 +29,8 @@ cdef class DriverState:
     cdef public ClientState _components
     cdef public DispatcherState _dispatcher
     cdef public object _receiver             # of large responses, in the background
+    cdef public long _fetches_created        # counts how often the calling thread created fetches for another thread
+    cdef public long _fetches_flushed        # the count of those written to sockets; set by the network thread
     cdef public Clock _clock
     cdef public double next_manager_poll     # ms; before this time a poll() that finds data need not poll the managers
     cdef double idle_until                   # see `due`
@@ -37,6 +40,9 @@ cdef class DriverState:
 
     cdef double due(self) noexcept
     cdef bint is_unchanged(self) noexcept
+    cdef bint urgent(self) except -1
+    cpdef int wait(self, Wait wait) except -1
+    cpdef bint wait_for_activity(self, double timeout_ms) except -1
 
 
 cdef class PollState:
@@ -47,7 +53,7 @@ cdef class PollState:
     cdef public DriverState driver
     cdef public object callbacks
     cdef public object interceptors
-    cdef public object _metrics
+    cdef public PollEvents polls
     cdef public bint _closing
     cdef readonly long _forks
     cdef bint quiet                          # no manager had to be polled when the last poll began
@@ -63,5 +69,6 @@ cdef class PollState:
     cdef object begin(self, double timeout_ms, Py_ssize_t max_records, object max_bytes)
     cdef object collect(self, Py_ssize_t max_records, object max_bytes)
     cdef Wait find_wait(self, Timer timer)
+    cdef object take_after(self, Wait wait, Py_ssize_t max_records, object max_bytes)
     cdef object take_waited(self, Py_ssize_t max_records, object max_bytes)
     cdef bint is_group_idle(self) except -1

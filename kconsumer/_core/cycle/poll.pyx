@@ -84,8 +84,11 @@ cdef class DriverState:
 
     @property
     def has_urgent_io(self):
-        """True if a large response was received but not handled yet. No further fetch is sent before it is handled."""
-        return self._receiver.completed > 0
+        """True if a large response was received but not handled, or a fetch was created but not sent."""
+        return self.urgent()
+
+    cdef bint urgent(self) except -1:
+        return self._fetches_created != self._fetches_flushed or self._receiver.completed > 0
 
     cdef double due(self) noexcept:
         """Returns the time (ms) at which poll() must poll the managers, although it only waits for records."""
@@ -104,7 +107,7 @@ cdef class DriverState:
         self.next_manager_poll = 0.0
         self.idle_ended = -1
 
-    def wait(self, Wait wait not None):
+    cpdef int wait(self, Wait wait) except -1:
         """Block the calling thread until there is any activity, or until the deadline of the wait.
 
         A signal ends the wait. Its handler runs before this method returns. Raises StateError if a handler or a
@@ -130,9 +133,13 @@ cdef class DriverState:
                 signals.end()
         if parts.closed:
             self._check_open()
+        return 0
 
-    def run_network(self, double timeout_ms):
-        """Run the network for at most `timeout_ms`, without polling managers. Returns True if a request ended."""
+    cpdef bint wait_for_activity(self, double timeout_ms) except -1:
+        """Wait up to `timeout_ms` for activity after the last step, without polling managers.
+
+        Returns False if there was none. Here, the calling thread runs the network, and the end of a request counts.
+        """
         cdef ClientState parts = self._components
         if parts.closed:
             self._check_open()
@@ -174,8 +181,7 @@ cdef class PollState:
         timer = Timer(self._clock, timeout_ms)
         wait = self.find_wait(timer)
         if wait is not None:
-            self.driver.wait(wait)
-            records = self.take_waited(max_records, max_bytes)
+            records = self.take_after(wait, max_records, max_bytes)
             if records is not None:
                 return records
         return run(self._poll_full(timer, max_records, max_bytes), self.driver.wait)
@@ -197,7 +203,7 @@ cdef class PollState:
         parts.changes.now = now = self._clock.now()
         if driver.wakeup_requested:
             driver.raise_wakeup()
-        if driver.has_urgent_io:
+        if driver.urgent():
             driver.yield_to_network(timeout_ms)
         self.fetch.continue_until = now + self.max_poll_interval_ms
         has_data = self.buffer.has_data()
@@ -206,15 +212,15 @@ cdef class PollState:
             if self.group is not None:
                 self.group.heartbeat.poll_started(now)
             if has_data:
-                self._metrics.quick_poll(now)
+                self.polls.quick_poll(now)
                 records = self.collect(max_records, max_bytes)
                 if records is not None:
                     return records
                 self.quiet = False
             elif timeout_ms <= 0 and self._last_poll_empty and driver.idle() and not self.callbacks.commits_pending:
-                self._metrics.quick_poll(now)
+                self.polls.quick_poll(now)
                 return self.collector._batch.EMPTY
-        self._metrics.poll_began(now)
+        self.polls.poll_began(now)
         if self._closing and not self.callbacks.running:  # a signal handler polls inside close()
             return self.collector._batch.EMPTY
         return None
@@ -236,13 +242,30 @@ cdef class PollState:
             return None
         return Wait(min(timer.deadline, self.driver.due()), None, False, False, False)
 
+    cdef object take_after(self, Wait wait, Py_ssize_t max_records, object max_bytes):
+        """Wait for a fetch in flight, and take its records. Signal handlers are deferred once for both."""
+        cdef ClientState parts = self.components
+        cdef HeldHandlers signals = self.lock.signals
+        cdef bint holds = signals.begin(parts.end_wait)
+        try:
+            self.driver.wait(wait)
+            records = self.take_waited(max_records, max_bytes)
+            if holds:
+                signals.end()
+        except BaseException:   # also of a signal handler: records that are not returned are not consumed
+            self.rollback_open()
+            if holds:
+                signals.end()
+            raise
+        return records
+
     cdef object take_waited(self, Py_ssize_t max_records, object max_bytes):
         cdef DriverState driver = self.driver
         if driver.wakeup_requested or not self.buffer.has_data():
             return None
         if not driver.is_unchanged() and not self.is_group_idle():  # the group was idle when this poll began
             return None
-        self._metrics.wait_ended(self._clock.now())
+        self.polls.wait_ended(self._clock.now())
         return self.collect(max_records, max_bytes)
 
     cdef bint is_group_idle(self) except -1:

@@ -2,7 +2,10 @@
 
 cimport cython
 
-from time import monotonic, time
+cdef extern from "monotonic.h" nogil:
+    double kc_monotonic_ms()
+
+from time import time
 
 
 cdef class Clock:
@@ -10,7 +13,7 @@ cdef class Clock:
 
     cpdef double now(self) except? -1:
         """Returns the milliseconds of a monotonic clock."""
-        return <double> monotonic() * 1000.0
+        return kc_monotonic_ms()
 
     def wall_ms(self):
         """Returns the milliseconds since the Unix epoch."""

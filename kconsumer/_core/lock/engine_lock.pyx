@@ -192,6 +192,8 @@ cdef class Section:
         parts.lock.drop()
         if parts.user_calls.waiting:
             parts.user_calls.run()
+            if not self.holds:
+                self.signals.look_again()
         if self.holds:
             self.signals.end()
         return 0

@@ -19,6 +19,7 @@ cdef class HeldHandlers:
     cdef bint begin(self, object wake) except -1
     cdef int end(self) except -1
     cdef int find_new(self) except -1
+    cdef int look_again(self) except -1
     cdef int restore(self) except -1
     cdef bint any_changed(self) except -1
     cdef int defer_all(self) except -1

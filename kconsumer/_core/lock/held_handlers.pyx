@@ -18,6 +18,8 @@ cdef extern from "Python.h":
     PyObject* PyCFunction_GetSelf(object) except? NULL
     enum:
         METH_O
+    PyObject* PyList_GET_ITEM(object, Py_ssize_t)
+    PyObject* PyTuple_GET_ITEM(object, Py_ssize_t)
     unsigned long PyThread_get_thread_ident()
     void Py_DECREF(PyObject*)
 
@@ -87,20 +89,28 @@ cdef class HeldHandlers:
             self.defer_all()
         return 0
 
+    cdef int look_again(self) except -1:
+        """Replace handlers that user code has installed while handlers are deferred."""
+        if self.active and PyThread_get_thread_ident() == self.main:
+            self.find_new()
+        return 0
+
     cdef bint any_changed(self) except -1:
         """Returns True if the handler of any signal is another object than at the end of the last `find_new`.
 
-        This is asked in each poll, for all signals, so it calls the C function behind `get_handler`, which takes half
-        of the instructions.
+        This is asked in each poll, for all signals, so it calls the C function behind `get_handler`, and counts no
+        references.
         """
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, count = len(self.numbers)
+        cdef list seen = self.seen
+        cdef tuple numbers = self.numbers
         cdef PyCFunction get = PyCFunction_GetFunction(self.get_handler)
         cdef PyObject* module = PyCFunction_GetSelf(self.get_handler)
         cdef PyObject* found
-        for i in range(len(self.numbers)):
-            found = get(module, <PyObject*> self.numbers[i])
+        for i in range(count):
+            found = get(module, PyTuple_GET_ITEM(numbers, i))
             Py_DECREF(found)    # the interpreter holds another reference
-            if found != <PyObject*> self.seen[i]:
+            if found != PyList_GET_ITEM(seen, i):
                 return True
         return False
 

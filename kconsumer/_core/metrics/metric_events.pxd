@@ -79,3 +79,7 @@ cdef class PollEvents:
     cdef double last            # when the last poll began; NaN: there was none
     cdef double work_ms         # the time between the last poll that may have waited and the poll before it
     cdef double waited_until    # when that poll ended its wait; 0: it did not wait, or its wait is recorded
+
+    cpdef int poll_began(self, double now) except -1
+    cpdef int quick_poll(self, double now) except -1
+    cpdef int wait_ended(self, double now) except -1

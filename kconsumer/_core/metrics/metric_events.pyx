@@ -116,25 +116,28 @@ cdef class PollEvents:
         return None if isnan(self.last) else self.last
 
     @cython.critical_section
-    def poll_began(self, double now):
+    cpdef int poll_began(self, double now) except -1:
         """Record a poll that may have to wait, and the time since the poll before it.
 
         For the first poll, this time is 0, as in Java.
         """
         record_wait(self)
         self.work_ms = begin_poll(self, now)
+        return 0
 
     @cython.critical_section
-    def quick_poll(self, double now):
+    cpdef int quick_poll(self, double now) except -1:
         """Record a poll that does not wait."""
         record_wait(self)
         begin_poll(self, now)
         add(self.idle, 0.0, now, 1)
+        return 0
 
     @cython.critical_section
-    def wait_ended(self, double now):
+    cpdef int wait_ended(self, double now) except -1:
         """Record when the last poll stopped waiting. If it waits several times, the last end counts."""
         self.waited_until = now
+        return 0
 
     @cython.critical_section
     def settle(self):

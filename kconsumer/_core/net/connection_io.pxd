@@ -48,6 +48,10 @@ cdef class RequestQueue:
     cpdef int _find_deadline(self) except -1
 
 
+cdef class SocketIo:
+    cdef public object _sock                # a `socket.socket`
+
+
 cdef class ConnectionIo:
     cdef public object id                   # the connection id
     cdef public RequestQueue connection     # the protocol state, or None if there is no connection

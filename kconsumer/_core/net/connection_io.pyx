@@ -227,6 +227,25 @@ cdef class RequestQueue:
         return 0
 
 
+cdef class SocketIo:
+    """Receives from and sends to a socket that never blocks. It is the base of `TcpTransport`."""
+
+    def recv_into(self, view not None):
+        """Receive into `view` without a copy and with the GIL released. Returns the number of bytes, 0 if the peer has
+        closed the connection, or WOULD_BLOCK if there are no bytes now."""
+        try:
+            return self._sock.recv_into(view)
+        except BlockingIOError:
+            return NO_BYTES
+
+    def send(self, data not None):
+        """Send as many bytes as fit into the kernel's buffer. Returns their number."""
+        try:
+            return self._sock.send(data)
+        except BlockingIOError:
+            return 0
+
+
 cdef class ConnectionIo:
     """Reads and writes the socket of one connection id. All times are in ms."""
 
@@ -447,6 +466,13 @@ cdef class ConnectionIo:
             self._low_water = count
 
 
+cdef list select_events(object selector, double wait_ms):
+    """Wait at most `wait_ms` for events. Returns (SelectorKey, events) of each."""
+    if isinstance(selector, EpollSelector):
+        return (<EpollSelector> selector).wait(wait_ms)
+    return selector.select(None if wait_ms == INFINITY else wait_ms / 1000)
+
+
 cdef class IoLoop:
     """Waits for the sockets of connections, and lets each connection do its I/O."""
 
@@ -507,13 +533,12 @@ cdef class IoLoop:
         """Wait at most `wait_ms` for the sockets. Returns what the selector has found."""
         # The selector may have been replaced in the last round.
         cdef list found
-        select = (self.interest.selector or self.open()).select
-        cdef object timeout = None if wait_ms == INFINITY else wait_ms / 1000
+        selector = self.interest.selector or self.open()
         if wait_ms <= 0 or self._waiting is None:
-            return select(timeout)
+            return select_events(selector, wait_ms)
         self._waiting.begin()
         try:
-            found = select(timeout)
+            found = select_events(selector, wait_ms)
             if not found:
                 self.run_python()
         except BaseException:

@@ -5,13 +5,35 @@ instructions of a poll with one record.
 """
 
 cimport cython
+from cpython.exc cimport PyErr_SetFromErrno
+from libc.errno cimport EINTR, errno
+from libc.math cimport INFINITY, ceil
 
 import select
 from selectors import SelectorKey
 
+cdef extern from *:
+    """
+    #ifdef __linux__
+    #include <sys/epoll.h>
+    #else   /* select.epoll does not exist either */
+    typedef struct { unsigned int events; struct { int fd; } data; } kc_epoll_event;
+    #define epoll_event kc_epoll_event
+    #define epoll_wait(epoll, events, count, timeout) (-1)
+    #endif
+    """
+    ctypedef union epoll_data_t:
+        int fd
+    struct epoll_event:
+        unsigned int events
+        epoll_data_t data
+    int epoll_wait(int epoll, epoll_event* events, int count, int timeout) nogil
+
 cdef enum:
     READ_EVENT = 1      # selectors.EVENT_READ
     WRITE_EVENT = 2     # selectors.EVENT_WRITE
+    MAX_EVENTS = 64     # of one call; the next call reports the others
+    MAX_WAIT_MS = 2_000_000_000     # epoll waits without end in place of a longer time
 
 cdef int epoll_in = getattr(select, "EPOLLIN", 0)
 cdef int epoll_out = getattr(select, "EPOLLOUT", 0)
@@ -22,10 +44,12 @@ cdef class EpollSelector:
     """Has those methods of `selectors.EpollSelector` that connections use. Accepts descriptors only."""
 
     cdef object epoll
-    cdef dict keys      # the SelectorKey of each descriptor
+    cdef int descriptor     # of `epoll`; -1: closed
+    cdef dict keys          # the SelectorKey of each descriptor
 
     def __cinit__(self):
         self.epoll, self.keys = select.epoll(), {}
+        self.descriptor = self.epoll.fileno()
 
     def register(self, int descriptor, int events, data=None):
         """Report these events of a descriptor, with `data`. Raises KeyError if it is registered."""
@@ -60,14 +84,20 @@ cdef class EpollSelector:
 
     def select(self, timeout=None):
         """Wait at most `timeout` seconds for events; None: without end. Returns (SelectorKey, events) of each."""
+        return self.wait(INFINITY if timeout is None else <double> timeout * 1000)
+
+    cdef list wait(self, double timeout_ms):
+        """Wait at most `timeout_ms` for events. Returns the same as `select`, and nothing if a signal has arrived."""
+        cdef epoll_event events[MAX_EVENTS]
+        cdef int count, i, event, rounded_ms = -1 if timeout_ms > MAX_WAIT_MS else <int> ceil(max(timeout_ms, 0.0))
         cdef list found = []
-        cdef int event
-        try:
-            events = self.epoll.poll(-1 if timeout is None else max(timeout, 0), len(self.keys) or 1)
-        except InterruptedError:
-            return found
-        for descriptor, event in events:
-            key = self.keys.get(descriptor)
+        with nogil:
+            count = epoll_wait(self.descriptor, events, MAX_EVENTS, rounded_ms)
+        if count < 0 and errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+        for i in range(count):
+            event = <int> events[i].events
+            key = self.keys.get(events[i].data.fd)
             if key is not None:
                 found.append((
                     key,
@@ -77,6 +107,7 @@ cdef class EpollSelector:
 
     def close(self):
         """Close the descriptor of the selector. Registered descriptors stay open."""
+        self.descriptor = -1
         self.epoll.close()
         self.keys.clear()
 

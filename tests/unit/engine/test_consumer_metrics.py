@@ -23,7 +23,7 @@ def test_polls_that_wait() -> None:
     testPollTimeMetrics).
     """
     metrics = Metrics()
-    polls = ConsumerMetrics(metrics)
+    polls = ConsumerMetrics(metrics).polls
     assert -1 == read(metrics, "last-poll-seconds-ago", 0.0)
     assert isnan(read(metrics, "time-between-poll-avg", 0.0))
     polls.poll_began(1_000.0)
@@ -48,7 +48,7 @@ def test_polls_that_wait() -> None:
 def test_quick_polls() -> None:
     """Polls that find buffered data are recorded as polls that did not wait."""
     metrics = Metrics()
-    polls = ConsumerMetrics(metrics)
+    polls = ConsumerMetrics(metrics).polls
     polls.poll_began(1_000.0)
     polls.wait_ended(1_010.0)
     for now in (1_020.0, 1_025.0, 1_040.0):
