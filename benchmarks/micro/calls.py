@@ -44,7 +44,7 @@ from operations import (
 )
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 14, "threaded": 26, "consumer protocol": 22},
+    FETCH: {"classic": 10, "threaded": 21, "consumer protocol": 17},
     EMPTY: {"classic": 14, "threaded": 15, "consumer protocol": 13},
     COMMIT: {"classic": 232, "threaded": 423, "consumer protocol": 473},
     HEARTBEAT: {"classic": 307, "threaded": 302, "consumer protocol": 345},

@@ -14,6 +14,7 @@ import pytest
 from kconsumer import Consumer
 from kconsumer._internal import deferred_signals
 from kconsumer._internal.deferred_signals import SIGNALS, HandlersRunning
+from support.harnesses.inside import engine_of
 
 SENT = [signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGRTMIN]
 
@@ -264,3 +265,15 @@ def test_other_threads_have_no_signals() -> None:
     assert [False, False] == results
     assert SIGNALS.held
     SIGNALS.release()
+
+
+def test_a_handler_installed_by_a_deferred_call_of_user_code() -> None:
+    """A log handler runs at the end of a section. If it installs a signal handler, the rest of the call defers it."""
+    with Consumer(bootstrap_servers="127.0.0.1:1") as consumer:
+        parts = engine_of(consumer).components
+        held()
+        with parts.changing():
+            parts.user_calls.call(lambda: signal.signal(signal.SIGUSR1, nothing))
+        assert SIGNALS.note == signal.getsignal(signal.SIGUSR1)
+        SIGNALS.release()
+        assert nothing is signal.getsignal(signal.SIGUSR1)
