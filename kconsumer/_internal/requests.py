@@ -16,7 +16,7 @@ from kconsumer.schema.dsl import Api
 class Reply:
     """The result of a request: the response, or the error of the client if there is no response."""
 
-    __slots__ = ("error", "message", "node", "now", "sent_at", "version")
+    __slots__ = ("concerns_others", "error", "message", "node", "now", "sent_at", "version")
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class Reply:
         self.version = version  # the version of the request
         self.node = node  # the connection id
         self.sent_at = sent_at  # when the request was sent (ms)
+        self.concerns_others = True  # other managers may have to be polled; the handler may set it to False
 
     def __repr__(self) -> str:
         return f"<Reply from {self.node or 'no node'}, v{self.version}: {self.error or self.message!r}>"

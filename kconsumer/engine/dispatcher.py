@@ -169,7 +169,6 @@ class Dispatcher(DispatcherState):
         A KafkaError is raised at the end of the step. After any other exception (an invalid response, or a bug) the
         handler is called again, with an error in place of the response.
         """
-        self.ended += 1
         try:
             request.handler(reply)
         except KafkaError as error:
@@ -180,6 +179,8 @@ class Dispatcher(DispatcherState):
                 failure = KafkaError(f"internal error: the response to {request.api.name} cannot be handled: {error!r}")
                 failure.__cause__ = error
                 self._hand(request, Reply(None, failure, reply.now, reply.version, reply.node, reply.sent_at))
+        finally:
+            self.ended += reply.concerns_others
 
     def _fail(self, request: UnsentRequest, error: KafkaError, now: float, node: str = "") -> None:
         self._failed = True

@@ -42,6 +42,7 @@ class Driver(DriverState, ABC):
         self._notify: Callable[[], object] = bool  # ends the wait of the calling thread, which then checks `_failure`
         self._errors = parts.error_sources()
         self._position_errors = parts.position_error_sources()
+        self._always_polls_fetch = parts.fetch in parts.managers
 
     # --- where the two drivers differ --------------------------------------------------------------------------
 
@@ -173,6 +174,11 @@ class Driver(DriverState, ABC):
             self.wakeup_requested = False
             raise WakeupError("wakeup() was called")
 
+    @property
+    def failed(self) -> bool:
+        """True if a manager or a thread has failed, so that `raise_errors` raises an error."""
+        return self._failure is not None
+
     def raise_errors(self, *, positions: bool = False) -> None:
         """Raise an error of a manager or a thread, if there is one that was not raised yet.
 
@@ -204,7 +210,7 @@ class Driver(DriverState, ABC):
             wait_ms = min(wait_ms, self._poll_safely(manager, now))
         if joining and parts.group is not None:
             wait_ms = min(wait_ms, self._poll_safely(parts.group.membership, now))
-        if fetching:
+        if fetching and not self._always_polls_fetch:
             wait_ms = min(wait_ms, self._poll_safely(parts.fetch, now))
         telemetry = parts.telemetry
         if telemetry.due <= now:

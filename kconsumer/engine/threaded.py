@@ -74,7 +74,6 @@ class ThreadedDriver(Driver):
         self._yielding = False  # the calling thread waits until the network thread has sent the fetches
         self._run_began: float | None = None
         self._fetch_until = 0.0  # ms; the network thread fetches ahead until then, even without an event
-        self._always_polls_fetch = parts.fetch in parts.managers
 
     def _make_signal(self) -> Signal:
         parts = self._components
@@ -162,7 +161,7 @@ class ThreadedDriver(Driver):
         self._components.client.wakeup()  # so that positions of new partitions are looked up now
         self._handled.record(took_ms, now)
 
-    def wait_for_activity(self, timeout_ms: float) -> bool:
+    def wait_for_activity(self, timeout_ms: float, fetching: bool) -> bool:
         """Wait up to `timeout_ms` for records, a wakeup, callbacks or an error. Returns False after the timeout.
 
         The network thread continues to fetch and to poll managers. Signals for other reasons do not end the wait.
@@ -365,8 +364,7 @@ class ThreadedDriver(Driver):
         parts.changes.set_now(now)
         self._take_events(now)
         joining = self._event.active and self._event.joining
-        fetching = now < self._fetch_until and not self._always_polls_fetch
-        wait_ms = self._poll_managers(now, joining=joining, fetching=fetching)
+        wait_ms = self._poll_managers(now, joining=joining, fetching=now < self._fetch_until)
         if wait_ms <= 0 or self._callbacks.due:
             self._signal.notify()
         return parts.dispatcher.begin_step(wait_ms, now)

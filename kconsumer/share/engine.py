@@ -156,19 +156,24 @@ class ShareEngine(ClientEngine):
             self._finish_last_poll(unreached, now)
             self.driver.raise_wakeup()
             found = self._find(taken, now)
+            if found is None:
+                self._send_requests()
         records = yield from self._collect(found, taken, deserialize=deserialize)
         while records is None:
-            yield self._wait(timer, fetching=self._fetches)
+            wait = self._wait(timer)
+            yield wait
             self._polls.wait_ended(self._clock.now())
             yield from self.callbacks.run_commits()
             if self._leaving or not parts.subscription.is_group_managed:  # by a callback, a signal handler or a task
                 return ConsumerRecords.EMPTY
-            self.driver.raise_errors()
+            if wait.managers:
+                self.driver.raise_errors()
             with parts.changing():
                 now = parts.changes.now
                 parts.membership.poll_started(now)
                 self.unreturned = taken  # user code may have polled while this poll waited
                 found = self._find(taken, now)
+                self._send_requests()  # also if there are records: before the caller processes them
             records = yield from self._collect(found, taken, deserialize=deserialize)
             if records is None:
                 if timer.expired:
@@ -183,10 +188,17 @@ class ShareEngine(ClientEngine):
         self._ahead.records_returned(len(records), self._config.max_poll_records, self._clock.now())
         return records
 
-    def _wait(self, timer: Timer, *, fetching: bool) -> Wait:
-        """Returns the wait of a poll. It is shorter than the poll interval, which each wait restarts."""
-        limit = self._clock.now() + self._config.max_poll_interval_ms / MAX_WAIT_SHARE
-        return Wait(min(timer.deadline, limit), joining=True, fetching=fetching)
+    def _wait(self, timer: Timer) -> Wait:
+        """Returns the wait of a poll: for the fetches in flight, or if a manager is due, for any activity.
+
+        It is shorter than the poll interval, which each wait restarts.
+        """
+        driver, fetch, now = self.driver, self.components.fetch, self._clock.now()
+        deadline = min(timer.deadline, now + self._config.max_poll_interval_ms / MAX_WAIT_SHARE)
+        due = min(driver.managers_due, fetch.due)
+        if now < due and not driver.failed and self._fetches:
+            return Wait(min(deadline, due), fetching=True, managers=False)
+        return Wait(now if driver.failed else deadline, joining=True, fetching=self._fetches)
 
     def _finish_last_poll(self, unreached: Unreached, now: float) -> None:
         """Acknowledge the records of the last poll. The caller holds the lock."""
@@ -206,7 +218,13 @@ class ShareEngine(ClientEngine):
         # A poll that waits sends the acknowledgements with its fetch. One that does not wait sends them now, unless one
         # of the next polls fetches soon.
         waits = not parts.buffer.has_data() and not parts.collector.failed
-        if not waits and not fetch_follows and parts.fetch.needs_poll:
+        if not waits and not fetch_follows:
+            self._send_requests()
+
+    def _send_requests(self) -> None:
+        """Send the fetches and acknowledgements that are due. The caller holds the lock."""
+        parts = self.components
+        if parts.fetch.needs_poll and not parts.closed:
             self.driver.flush_managers(parts.fetch)
 
     def _fetch_ahead(self, now: float) -> bool:

@@ -114,7 +114,7 @@ class ShareManager:
         self._error: KafkaError | None = None
         self.progress = Progress(f"share group {member.group_id!r}", "records or acknowledgements")
         self.renewals_refused = False  # the group does not allow renewals
-        self.ordinary_responses = 0  # the number of ShareFetch responses without any error
+        self.due = 0.0  # when `poll` may return requests although nothing has changed (ms)
 
     # --- what the engine calls -------------------------------------------------------------------------------------
 
@@ -130,16 +130,6 @@ class ShareManager:
             or self._ahead
             or any(broker.unsent or broker.closing for broker in self._brokers.values())
         )
-
-    @property
-    def awaits_responses(self) -> bool:
-        """True if each broker of the last poll has a request in flight, so that another poll returns no requests."""
-        found = False
-        for broker in self._brokers.values():
-            if not broker.in_flight:
-                return False
-            found = True
-        return found
 
     @property
     def may_acknowledge(self) -> bool:
@@ -224,6 +214,7 @@ class ShareManager:
                 wait_ms = min(wait_ms, backoff_ms)
                 continue
             requests += self._request(broker, wanted.get(node_id, {}), now)
+        self.due = now + wait_ms
         return PollResult(requests, wait_ms)
 
     def broker_condition(self, node_id: int, now: float) -> tuple[PartitionCondition, str]:
@@ -379,7 +370,7 @@ class ShareManager:
         if result.acquired:
             self._wants_records = False
         self._error = result.error or self._error
-        self.ordinary_responses += not result.has_errors
+        reply.concerns_others = result.has_errors
         if result.failure is not None:
             self._back_off(broker, result.failure, reply.now)
         else:

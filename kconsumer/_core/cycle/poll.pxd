@@ -16,7 +16,7 @@ cdef class DispatcherState:
     cdef public object _client
     cdef public Clock _clock
     cdef public list on_woken                # called with `now` before responses are handled
-    cdef public Py_ssize_t ended             # the number of requests that have ended
+    cdef public Py_ssize_t ended             # the number of requests that have ended, and may concern other managers
     cdef public list _waiting                # (UnsentRequest, the time (ms) since which it waits)
     cdef public bint _failed                 # a request failed since the last step: its manager must be polled first
     cdef public object _error                # the first error that a handler raised since the last step
@@ -42,7 +42,7 @@ cdef class DriverState:
     cdef bint is_unchanged(self) noexcept
     cdef bint urgent(self) except -1
     cpdef int wait(self, Wait wait) except -1
-    cpdef bint wait_for_activity(self, double timeout_ms) except -1
+    cpdef bint wait_for_activity(self, double timeout_ms, bint fetching) except -1
 
 
 cdef class PollState:

@@ -98,9 +98,17 @@ cdef class DriverState:
         """Returns True if no request has ended since all managers were polled, and no other poll was requested."""
         return self.idle_ended == self._dispatcher.ended
 
+    @property
+    def managers_due(self):
+        """The time (ms) at which a manager must be polled. It is 0 if a request has ended that may concern it."""
+        return self.idle_until if self.is_unchanged() else 0.0
+
     def set_managers_due(self, double due):
-        """Set the time (ms) at which a manager must be polled, unless a request ends before."""
-        self.idle_until, self.idle_ended = due, self._dispatcher.ended
+        """Set the time (ms) at which a manager must be polled, unless a request ends before.
+
+        Called after all managers were polled. If one of their requests has failed at once, they must be polled again.
+        """
+        self.idle_until, self.idle_ended = due, -1 if self._dispatcher._failed else self._dispatcher.ended
 
     def request_manager_poll(self):
         """Make the next poll() poll all managers."""
@@ -126,7 +134,7 @@ cdef class DriverState:
             if wait.managers:
                 self._step(wait, timeout_ms)
             else:
-                self.wait_for_activity(timeout_ms)
+                self.wait_for_activity(timeout_ms, wait.fetching)
             signals.run_noted()
         finally:
             if holds:
@@ -135,10 +143,11 @@ cdef class DriverState:
             self._check_open()
         return 0
 
-    cpdef bint wait_for_activity(self, double timeout_ms) except -1:
+    cpdef bint wait_for_activity(self, double timeout_ms, bint fetching) except -1:
         """Wait up to `timeout_ms` for activity after the last step, without polling managers.
 
-        Returns False if there was none. Here, the calling thread runs the network, and the end of a request counts.
+        With `fetching`, a poll waits for records. Returns False if there was no activity. Here, the calling thread runs
+        the network, and the end of a request counts.
         """
         cdef ClientState parts = self._components
         if parts.closed:
@@ -147,6 +156,9 @@ cdef class DriverState:
         if turnstile.taken:
             turnstile.wait()
         with Section(parts, parts.lock.signals):
+            # Since the poll has looked, the heartbeat thread may have received records, or what `wakeup` has sent.
+            if fetching and (self.wakeup_requested or parts.buffer.has_data()):
+                timeout_ms = 0.0
             return self._dispatcher.run_step(min(timeout_ms, MAX_STEP_MS))
 
 
@@ -240,7 +252,7 @@ cdef class PollState:
     cdef Wait find_wait(self, Timer timer):
         if not self.quiet or timer.timeout_ms <= 0 or self.callbacks.commits_pending:
             return None
-        return Wait(min(timer.deadline, self.driver.due()), None, False, False, False)
+        return Wait(min(timer.deadline, self.driver.due()), None, False, True, False)
 
     cdef object take_after(self, Wait wait, Py_ssize_t max_records, object max_bytes):
         """Wait for a fetch in flight, and take its records. Signal handlers are deferred once for both."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace as Namespace
 from typing import Any
 
 import pytest
 
-from kconsumer import Consumer
+from kconsumer import Consumer, ShareConsumer
+from kconsumer._internal.requests import UnsentRequest
 from kconsumer.coordinator.classic_protocol.state import Member
 from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.engine.waiting import Wait
 from kconsumer.net.client import NetworkClient
+from kconsumer.schema import METADATA
 from support.harnesses.inside import engine_of, parts_of
 
 
@@ -49,3 +53,39 @@ def test_the_response_to_a_join_is_handled_outside_poll(monkeypatch: pytest.Monk
     assert 100.0 == driver._heartbeat_step(group)
     assert [0.0] * joins == steps
     consumer.close(0)
+
+
+@pytest.mark.parametrize("kind", [Consumer, ShareConsumer])
+def test_a_poll_does_not_wait_for_what_the_thread_has_received(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Consumer[Any, Any]] | type[ShareConsumer[Any, Any]]
+) -> None:
+    """After a poll has found no records, and before it waits for them, the heartbeat thread may receive them, or the
+    byte with which `wakeup` ends the wait.
+    """
+    waits: list[float] = []
+    consumer: Any = kind("t", bootstrap_servers="127.0.0.1:1", group_id="g")
+    parts, driver = parts_of(consumer), engine_of(consumer).driver
+    monkeypatch.setattr(parts.client, "poll", lambda timeout_ms, _now: waits.append(timeout_ms) or [])
+    wait = Wait(parts.clock.now() + 60_000.0, fetching=True, managers=False)
+    driver.wait(wait)
+    parts.buffer = Namespace(has_data=lambda: True)
+    driver.wait(wait)
+    parts.buffer = Namespace(has_data=lambda: False)
+    driver.wakeup_requested = True
+    driver.wait(wait)
+    assert waits[0] > 0
+    assert [0.0, 0.0] == waits[1:]
+    driver.stop()
+
+
+def test_managers_are_polled_again_if_a_request_fails_as_it_is_sent() -> None:
+    """The manager of the request was polled before, so when it is due then is not known."""
+    consumer: Any = Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
+    parts, driver = parts_of(consumer), engine_of(consumer).driver
+    parts.dispatcher.submit([UnsentRequest(METADATA, None, lambda _reply: None, node="7")], 0.0)
+    driver.set_managers_due(9.0)
+    assert driver.managers_due == 9.0
+    parts.dispatcher.disconnect("7", 0.0)
+    driver.set_managers_due(9.0)
+    assert driver.managers_due == 0.0
+    driver.stop()
