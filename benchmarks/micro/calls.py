@@ -48,7 +48,7 @@ BOUNDS: dict[str, dict[str, int]] = {
     EMPTY: {"classic": 14, "threaded": 15, "consumer protocol": 13},
     COMMIT: {"classic": 232, "threaded": 423, "consumer protocol": 473},
     HEARTBEAT: {"classic": 307, "threaded": 302, "consumer protocol": 345},
-    SHARE_FETCH: {SHARE: 223},
+    SHARE_FETCH: {SHARE: 195},
 }
 """The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.
 

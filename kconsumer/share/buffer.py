@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from kconsumer._core.metrics import ResponseTally
 from kconsumer._core.wire import Slice
 from kconsumer._internal.managers import FOREVER
 from kconsumer.schema.share_group import AcquiredRecords
-from kconsumer.share.metrics import ShareResponseTally
+from kconsumer.share.metrics import ShareMetrics
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.types import TopicPartition
 
@@ -41,7 +42,7 @@ class CompletedShareFetch:
         topic_partition: TopicPartition,
         records: Slice | bytes | None,
         acquired: Sequence[AcquiredRecords],
-        tally: ShareResponseTally,
+        tally: ResponseTally,
         locked_until: float = FOREVER,
         divisible: bool = False,
     ) -> None:
@@ -97,7 +98,8 @@ class CompletedShareFetch:
 class ShareBuffer:
     """The data of responses, until a poll takes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: ShareMetrics) -> None:
+        self._metrics = metrics
         self._fetches: deque[CompletedShareFetch] = deque()
 
     @property
@@ -132,26 +134,26 @@ class ShareBuffer:
         """Drop data whose locks have expired: the group may have delivered its records again."""
         for fetch in self._fetches:
             if fetch.locked_until <= now:
-                self._retain(lambda fetch: fetch.locked_until > now)
+                self._retain(lambda fetch: fetch.locked_until > now, now)
                 return
 
-    def drop_from(self, node_id: int) -> None:
+    def drop_from(self, node_id: int, now: float) -> None:
         """Drop the data of a broker whose share session has ended: the broker has released the records."""
-        self._retain(lambda fetch: fetch.node_id != node_id)
+        self._retain(lambda fetch: fetch.node_id != node_id, now)
 
-    def drop(self, fetch: CompletedShareFetch) -> None:
+    def drop(self, fetch: CompletedShareFetch, now: float) -> None:
         """Drop this data, if it is in the buffer."""
-        self._retain(lambda each: each is not fetch)
+        self._retain(lambda each: each is not fetch, now)
 
-    def clear(self) -> None:
+    def clear(self, now: float) -> None:
         """Drop all data. The brokers release its records when the sessions are closed."""
-        self._retain(lambda fetch: False)
+        self._retain(lambda fetch: False, now)
 
-    def _retain(self, keep: Callable[[CompletedShareFetch], bool]) -> None:
+    def _retain(self, keep: Callable[[CompletedShareFetch], bool], now: float) -> None:
         """Drop the data for which `keep` returns False."""
         fetches, self._fetches = self._fetches, deque()
         for fetch in fetches:
             if keep(fetch):
                 self._fetches.append(fetch)
             else:
-                fetch.tally.finish()
+                self._metrics.taken(fetch.tally, fetch.topic_partition.topic, 0, 0, now)

@@ -21,6 +21,7 @@ from kconsumer.engine.waiting import Operation
 from kconsumer.errors import BatchTooLargeError, CorruptRecordError, KafkaError, RecordDeserializationError
 from kconsumer.share.acknowledgements import AcquiredBatch
 from kconsumer.share.buffer import CompletedShareFetch, ShareBuffer
+from kconsumer.share.metrics import ShareMetrics
 from kconsumer.share.types import GAP, AcknowledgeType
 
 if TYPE_CHECKING:
@@ -55,25 +56,21 @@ def _deserialize(
 class ShareCollector:
     """Takes the records of a poll from the buffer."""
 
-    def __init__(self, config: ConsumerConfig, buffer: ShareBuffer) -> None:
+    def __init__(self, config: ConsumerConfig, buffer: ShareBuffer, metrics: ShareMetrics) -> None:
         self.acknowledger: Acknowledger | None = None  # called when a record is acknowledged by its own methods
         self.deserialize: Deserialize | None = None  # set by the engine, if there are deserializers
         self._buffer = buffer
+        self._metrics = metrics
         self._check_crcs = config.check_crcs
         self._batch_limit = config.decompressed_batch_max_bytes or 0
         self._filter = config.record_filter
         self._explicit = config.share_acknowledgement_mode == "explicit"
-        self._error: KafkaError | None = None  # of the record after the last one that was returned
+        self.error: KafkaError | None = None  # of the record after the last one that was returned
         self._refused: AcquiredBatch | None = None  # that record, if a deserializer has refused it
-
-    @property
-    def failed(self) -> bool:
-        """True if `take_error` returns an error."""
-        return self._error is not None
 
     def take_error(self) -> KafkaError | None:
         """Returns the error that the next poll must raise, or None."""
-        error, self._error = self._error, None
+        error, self.error = self.error, None
         return error
 
     def take_refused(self) -> AcquiredBatch | None:
@@ -111,8 +108,7 @@ class ShareCollector:
                 if not self._explicit and self._is_whole(fetch, run, size, end):
                     run.acquired(fetch.acquired[0].delivery_count, self.acknowledger)
                     batch.take_run(run, range(first, end))
-                    fetch.tally.take(run.size, size, now)
-                    fetch.tally.finish()
+                    self._metrics.taken(fetch.tally, fetch.topic_partition.topic, run.size, size, now)
                     return size
                 records = acquired_records(run, _ranges(fetch), self.acknowledger)
                 record_bytes += run.size if len(records) == size else run.size_of(records)
@@ -126,28 +122,31 @@ class ShareCollector:
             self._release_batch(fetch, batch, error)
             end = fetch.next_offset
         except CorruptRecordError as error:
-            self._error = error
+            self.error = error
             rest = max(batch.records, default=first - 1) + 1
             batch.set_all(AcknowledgeType.REJECT, offsets_within(_ranges(fetch), rest, end))
         except BaseException:  # of a deserializer, as SystemExit: the records do not reach the user
             batch.set_all(AcknowledgeType.RELEASE, offsets_within(_ranges(fetch), first, end))
-            fetch.tally.finish()
+            self.dropped(fetch, now)
             raise
         size = len(batch.records)
         if size != sum(map(len, parts_within(_ranges(fetch), first, end))):
             batch.set_all(GAP, [o for o in offsets_within(_ranges(fetch), first, end) if o not in batch.records])
-        fetch.tally.take(record_bytes, size, now)
-        fetch.tally.finish()
+        self._metrics.taken(fetch.tally, fetch.topic_partition.topic, record_bytes, size, now)
         return size
 
-    @staticmethod
-    def _drop(offsets: list[int], fetch: CompletedShareFetch, batch: AcquiredBatch, now: float) -> None:
+    def dropped(self, fetch: CompletedShareFetch, now: float) -> None:
+        """Record that the data of `fetch` was taken from the buffer, and that no poll returns its records."""
+        self._metrics.taken(fetch.tally, fetch.topic_partition.topic, 0, 0, now)
+
+    def _drop(self, offsets: list[int], fetch: CompletedShareFetch, batch: AcquiredBatch, now: float) -> None:
         """Accept the acquired records with these offsets, which a filter has dropped."""
         if offsets:
             acquired = offsets_within(_ranges(fetch), offsets[0], offsets[-1] + 1)
             dropped = set(offsets).intersection(acquired) - batch.types.keys()
             batch.set_all(AcknowledgeType.ACCEPT, dropped)
-            fetch.tally.filtered(len(dropped), now)
+            if dropped:
+                self._metrics.filtered(len(dropped), now)
 
     def _decoder(self, fetch: CompletedShareFetch) -> PartitionFetch:
         return PartitionFetch(
@@ -176,7 +175,7 @@ class ShareCollector:
         refused.refused = True
         refused.add_records(self._raw_record(fetch, error.offset))
         if refused.records:
-            self._refused, self._error = refused, self._described(error)
+            self._refused, self.error = refused, self._described(error)
         self._continue_at(fetch, error.offset + 1)
 
     def _raw_record(self, fetch: CompletedShareFetch, offset: int) -> dict[int, ShareRecord]:
@@ -206,7 +205,7 @@ class ShareCollector:
 
     def _release_batch(self, fetch: CompletedShareFetch, batch: AcquiredBatch, error: BatchTooLargeError) -> None:
         """Release the acquired records of a batch that is too large, and put the data after it back."""
-        self._error = BatchTooLargeError(
+        self.error = BatchTooLargeError(
             f"the batch of {error.topic_partition} at offset {error.offset} decompresses to more than {error.limit}"
             " bytes; its records were released, so the group delivers them again until their deliveries are exhausted;"
             " raise decompressed_batch_max_bytes",

@@ -42,13 +42,13 @@ class ShareComponents(ClientComponents):
             ShareGroupMetrics(self.metrics),
             rng,
         )
-        self.buffer = ShareBuffer()
         share_config = config.select(ShareConfig)
         metrics = ShareMetrics(self.metrics)
+        self.buffer = ShareBuffer(metrics)
         self.fetch = ShareManager(
             share_config, self.member, self.cluster, self.subscription, self.metadata, self.buffer, metrics, rng
         )
-        self.collector = ShareCollector(config, self.buffer)
+        self.collector = ShareCollector(config, self.buffer, metrics)
         self.progress.watch(self.metadata.progress, self.metadata.lookups, *self._group_progress())
         self.progress.watch(self.fetch.progress)
         self.managers = [self.metadata, self.membership, self._lookup, self.fetch, self.progress]

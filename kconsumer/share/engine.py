@@ -217,7 +217,7 @@ class ShareEngine(ClientEngine):
         self._send(None, flush=False)
         # A poll that waits sends the acknowledgements with its fetch. One that does not wait sends them now, unless one
         # of the next polls fetches soon.
-        waits = not parts.buffer.has_data() and not parts.collector.failed
+        waits = not parts.buffer.has_data() and not parts.collector.error
         if not waits and not fetch_follows:
             self._send_requests()
 
@@ -295,7 +295,8 @@ class ShareEngine(ClientEngine):
             records = self._take_renewed(taken, now)
             if records is not None or not self._fetches:
                 return records
-        self._raise_collected()
+        if self.components.collector.error is not None:
+            self._raise_collected()
         found = self._next_fetch(taken, now)
         if found is None:
             self.runs.want_records()
@@ -305,7 +306,9 @@ class ShareEngine(ClientEngine):
     @property
     def _fetches(self) -> bool:
         """True if a poll acquires records. It does not while it has to return renewed ones."""
-        return self.runs.room is not None or not any(batch.has_renewals for batch in self._batches)
+        if not self.explicit or self.runs.room is not None:
+            return True
+        return not any(batch.has_renewals for batch in self._batches)
 
     def _raise_collected(self) -> None:
         """Raise the error of the record or batch after those that the last poll has returned, if there is one.
@@ -343,7 +346,7 @@ class ShareEngine(ClientEngine):
                 taken.append(batch)
                 self._uncollected = fetch, batch
                 return fetch, batch
-            fetch.tally.finish()
+            parts.collector.dropped(fetch, now)
             batch.set_all(AcknowledgeType.RELEASE, fetch.offsets())
         return None
 
@@ -371,7 +374,7 @@ class ShareEngine(ClientEngine):
                 self._collecting = False
             if batch not in self._batches:
                 return self._without(fetch, taken)
-            if parts.collector.failed or count >= self._config.max_poll_records or not parts.buffer.has_data():
+            if parts.collector.error or count >= self._config.max_poll_records or not parts.buffer.has_data():
                 break
             with parts.changing():
                 following = self._next_fetch(taken, parts.changes.now)
@@ -387,13 +390,13 @@ class ShareEngine(ClientEngine):
         parts.collector.take_refused()
         parts.collector.take_error()
         with parts.changing():
-            parts.buffer.drop(fetch)
+            parts.buffer.drop(fetch, parts.changes.now)
         return ConsumerRecords.EMPTY
 
     def _send_gaps(self) -> None:
         """Acknowledge batches that have no records, but gaps, records that failed, or records not subscribed to."""
         for batch in self._batches:
-            if not batch.records and batch.types:
+            if batch.types and not batch.records:
                 with self.components.changing():
                     self._send(None)
                 return
@@ -514,7 +517,7 @@ class ShareEngine(ClientEngine):
             self.driver.stop()
             with parts.changing():
                 parts.subscription.unsubscribe()
-                parts.buffer.clear()
+                parts.buffer.clear(parts.changes.now)
                 self.driver.close_connections()
             self.ended()
         if first_error is not None:
@@ -542,7 +545,7 @@ class ShareEngine(ClientEngine):
         with parts.changing():
             self._send(None, timer.deadline)
             self._batches.clear()
-            parts.buffer.clear()
+            parts.buffer.clear(parts.changes.now)
             parts.fetch.close()
             self.driver.flush_managers(parts.membership, parts.fetch)
         limit = Timer(self._clock, min(timer.remaining_ms(), self._config.request_timeout_ms))

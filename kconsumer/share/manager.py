@@ -100,7 +100,7 @@ class ShareManager:
         self._buffer = buffer
         self._metrics = metrics
         self._delays = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self._handler = ShareResponseHandler(cluster, metadata, buffer, metrics)
+        self._handler = ShareResponseHandler(cluster, metadata, buffer)
         self._brokers: dict[int, BrokerState] = {}
         self._leaders: dict[int, Wanted] = {}  # the partitions to fetch, by the node id of their leader
         self._leaders_version: tuple[int, int] | None = None  # of the assignment and the metadata that it is for
@@ -174,7 +174,7 @@ class ShareManager:
     def acknowledge(self, acknowledgements: Iterable[PartitionAcknowledgements]) -> None:
         """Send these acknowledgements to the brokers that have delivered the records."""
         for each in acknowledgements:
-            self._metrics.acknowledgements_sent(len(each.types), self._assignment.changes.now)
+            self._metrics.sent.record(len(each.types), self._assignment.changes.now)
             self._broker(each.node_id).unsent.append(each)
 
     def close(self) -> None:
@@ -361,7 +361,7 @@ class ShareManager:
         if failure is not None:
             self._on_failed(broker, acknowledgements, failure, reply.now, retry=False)
             return
-        self._metrics.fetched(reply.now - reply.sent_at, reply.message.throttle_time_ms, reply.now)
+        self._metrics.responses.record(reply.now - reply.sent_at, reply.message.throttle_time_ms, reply.now)
         broker.session.advance(wanted)
         # Records of a session that is about to end are released with it. They may be of another subscription.
         kept = {} if broker.closing else wanted
@@ -433,7 +433,7 @@ class ShareManager:
         self._back_off(broker, failure.error, now)
         if failure.ends_session:
             broker.session.reset()
-            self._buffer.drop_from(broker.node_id)
+            self._buffer.drop_from(broker.node_id, now)
         if failure.raises:
             self._error = failure.error
         if failure.refreshes:
@@ -455,7 +455,7 @@ class ShareManager:
         self, each: PartitionAcknowledgements, error: KafkaError | None, now: float, lock: LockTime = ALWAYS
     ) -> None:
         if error is not None:
-            self._metrics.acknowledgements_failed(len(each.types), now)
+            self._metrics.failed.record(len(each.types), now)
             if each.renews and is_refusal(error) and now < each.deadline:
                 self.renewals_refused = True
         each.complete(error, lock)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kconsumer._core.metrics import PollEvents, SensorPair
+from kconsumer._core.metrics import PollEvents, ResponseTally, SensorPair
 from kconsumer.coordinator.metrics import HeartbeatMetrics
 from kconsumer.engine.metrics import BETWEEN, IDLE, LONGEST
 from kconsumer.fetching.metrics import BYTES, FILTERED, RECORDS, SIZE, THROTTLE
@@ -38,22 +38,18 @@ FAILED: tuple[Row, ...] = (
 
 
 class ShareMetrics:
-    """Records fetches and acknowledgements. All times are in ms."""
+    """The sensors of fetches and acknowledgements. All times are in ms."""
 
     def __init__(self, metrics: Metrics) -> None:
-        fetch, throttle, size, request_records, consumed_bytes, records, self._sent, self._failed = (
+        fetch, throttle, size, request_records, consumed_bytes, records, self.sent, self.failed = (
             metrics.sensor(GROUP, rows)
             for rows in (FETCH, THROTTLE, SIZE, REQUEST_RECORDS, BYTES, RECORDS, SENT, FAILED)
         )
-        self._responses = SensorPair(fetch, throttle)
+        self.responses = SensorPair(fetch, throttle)  # the latency and the throttle time of ShareFetch responses
         self._registry = metrics
         self._filtered: Sensor | None = None  # created when a filter drops the first record
-        self.requests = SensorPair(size, request_records)
-        self.consumed = SensorPair(consumed_bytes, records)
-
-    def fetched(self, latency_ms: float, throttle_ms: float, now: float) -> None:
-        """Record the response to a ShareFetch."""
-        self._responses.record(latency_ms, throttle_ms, now)
+        self._requests = SensorPair(size, request_records)
+        self._consumed = SensorPair(consumed_bytes, records)
 
     def filtered(self, count: int, now: float) -> None:
         """Record that a filter has dropped this many acquired records."""
@@ -61,50 +57,16 @@ class ShareMetrics:
             self._filtered = self._registry.sensor(GROUP, FILTERED)
         self._filtered.record(count, now)
 
-    def acknowledgements_sent(self, count: int, now: float) -> None:
-        """Record that this many offsets are being acknowledged."""
-        self._sent.record(count, now)
+    def taken(self, tally: ResponseTally, topic: str, size: int, records: int, now: float) -> None:
+        """Record that a poll has taken a part of a response, or that it was dropped, which is without any records.
 
-    def acknowledgements_failed(self, count: int, now: float) -> None:
-        """Record that the acknowledgements of this many offsets have failed."""
-        self._failed.record(count, now)
-
-
-class ShareResponseTally:
-    """Adds up the records of one response to a ShareFetch, until all its data has been read or dropped.
-
-    Each poll adds what it takes to the totals. As in Java, bytes are the uncompressed size of acquired records.
-    """
-
-    __slots__ = ("_bytes", "_metrics", "_now", "_records", "_unread")
-
-    def __init__(self, metrics: ShareMetrics, now: float) -> None:
-        self._metrics = metrics
-        self._now = now  # when the response arrived, or the last poll took records of it
-        self._unread = 0  # the number of parts that are neither read nor dropped yet
-        self._bytes = self._records = 0
-
-    def expect(self) -> None:
-        """Count a part of the response that was buffered. `finish` must be called for it later."""
-        self._unread += 1
-
-    def take(self, size: int, records: int, now: float) -> None:
-        """Record the bytes and the number of records that a poll has taken."""
-        self._metrics.consumed.record(size, records, now)
-        self._bytes += size
-        self._records += records
-        self._now = now
-
-    def filtered(self, records: int, now: float) -> None:
-        """Record the number of records that a filter has dropped."""
-        if records:
-            self._metrics.filtered(records, now)
-
-    def finish(self) -> None:
-        """Count a part as read or dropped. Records the sums of the response if it is the last one."""
-        self._unread -= 1
-        if not self._unread:
-            self._metrics.requests.record(self._bytes, self._records, self._now)
+        As in Java, bytes are the uncompressed size of acquired records. After the last part, also records the sums of
+        the response.
+        """
+        self._consumed.record(size, records, now)
+        tally.add(topic, size, records)
+        if not tally.unread:
+            self._requests.record(tally.bytes, tally.records, now)
 
 
 class ShareGroupMetrics(HeartbeatMetrics):

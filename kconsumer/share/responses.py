@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._common.error_codes import Errors
+from kconsumer._core.metrics import ResponseTally
 from kconsumer._internal.managers import FOREVER, Reply
 from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
 from kconsumer.metadata.manager import MetadataManager
@@ -33,7 +34,6 @@ from kconsumer.share.error_actions import (
     ShareFetchErrorAction,
     ShareSessionErrorAction,
 )
-from kconsumer.share.metrics import ShareMetrics, ShareResponseTally
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.state.cluster import Cluster
 from kconsumer.types import Node, TopicPartition
@@ -53,26 +53,23 @@ class Failure(NamedTuple):
 class Result:
     """What a response says about partitions."""
 
-    __slots__ = ("_codes", "acquired", "error", "failure", "has_errors")
+    __slots__ = ("acquired", "codes", "error", "failure", "has_errors")
 
     def __init__(self) -> None:
         self.acquired = False  # the response contains acquired records
         self.has_errors = False  # the response contains an error code
         self.failure: KafkaError | None = None  # of a partition; the next fetch must wait
         self.error: KafkaError | None = None  # the user's next call raises it
-        self._codes: dict[TopicIdPartition, tuple[int, str | None]] = {}  # results of acknowledgements
-
-    def add(self, partition: TopicIdPartition, code: int, message: str | None) -> None:
-        self._codes[partition] = code, message
+        self.codes: dict[TopicIdPartition, tuple[int, str | None]] = {}  # results of acknowledgements
 
     def retries(self, partition: TopicIdPartition) -> bool:
         """Returns True if the acknowledgements of a partition must be sent again."""
-        code, _ = self._codes.get(partition, (0, None))
+        code, _ = self.codes.get(partition, (0, None))
         return ACKNOWLEDGE_ACTIONS[code] is AcknowledgeErrorAction.RETRY
 
     def acknowledged(self, partition: TopicIdPartition, tp: TopicPartition) -> KafkaError | None:
         """Returns the error of the acknowledgements of a partition, or None if they succeeded."""
-        code, message = self._codes.get(partition, (int(Errors.INVALID_RECORD_STATE), "the response does not name it"))
+        code, message = self.codes.get(partition, (int(Errors.INVALID_RECORD_STATE), "the response does not name it"))
         if not code:
             return None
         return error_for(code, f"acknowledging records of {tp}" + (f": {message}" if message else ""))
@@ -81,12 +78,11 @@ class Result:
 class ShareResponseHandler:
     """Handles the responses of all brokers."""
 
-    def __init__(self, cluster: Cluster, metadata: MetadataManager, buffer: ShareBuffer, metrics: ShareMetrics) -> None:
+    def __init__(self, cluster: Cluster, metadata: MetadataManager, buffer: ShareBuffer) -> None:
         self.lock_timeout_ms: int | None = None
         self._cluster = cluster
         self._metadata = metadata
         self._buffer = buffer
-        self._metrics = metrics
 
     def failure_of(self, reply: Reply) -> Failure | None:
         """Returns why a request failed as a whole, or None if it succeeded."""
@@ -117,7 +113,7 @@ class ShareResponseHandler:
         response: ShareFetchResponse = reply.message
         if response.acquisition_lock_timeout_ms > 0:
             self.lock_timeout_ms = response.acquisition_lock_timeout_ms
-        locked_until, tally = self._locked_until(reply), ShareResponseTally(self._metrics, reply.now)
+        locked_until, tally = self._locked_until(reply), ResponseTally()
         result = Result()
         for topic in response.responses:
             for data in topic.partitions:
@@ -125,7 +121,7 @@ class ShareResponseHandler:
                 if data.acknowledge_error_code:
                     result.has_errors = True
                     self._check_leader(data.acknowledge_error_code)
-                result.add(partition, data.acknowledge_error_code, data.acknowledge_error_message)
+                result.codes[partition] = data.acknowledge_error_code, data.acknowledge_error_message
                 tp = wanted.get(partition)
                 if tp is not None:
                     self._partition(node_id, partition, tp, data, result, tally, locked_until, divisible)
@@ -140,7 +136,7 @@ class ShareResponseHandler:
         tp: TopicPartition,
         data: ShareFetchPartitionData,
         result: Result,
-        tally: ShareResponseTally,
+        tally: ResponseTally,
         locked_until: float,
         divisible: bool,
     ) -> None:
@@ -179,7 +175,7 @@ class ShareResponseHandler:
         for topic in response.responses:
             for data in topic.partitions:
                 partition = TopicIdPartition(topic.topic_id, data.partition_index)
-                result.add(partition, data.error_code, data.error_message)
+                result.codes[partition] = data.error_code, data.error_message
                 self._check_leader(data.error_code)
                 name = self._cluster.topic_name(topic.topic_id)
                 if data.error_code in NAMES_LEADER and name is not None:

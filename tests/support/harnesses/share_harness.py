@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kconsumer._core.metrics import ResponseTally
 from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.config.option_groups import GroupRebalanceConfig, MetadataConfig, RetryConfig, ShareConfig
 from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
@@ -37,7 +38,7 @@ from kconsumer.share.config import ShareConsumerConfig
 from kconsumer.share.manager import ShareManager
 from kconsumer.share.member import ShareMember
 from kconsumer.share.membership import ShareMembership
-from kconsumer.share.metrics import ShareMetrics, ShareResponseTally
+from kconsumer.share.metrics import ShareMetrics
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
@@ -67,9 +68,9 @@ class ShareHarness:
         rebalance = self.config.select(GroupRebalanceConfig)
         names = TopicNames(self.cluster, self.metadata)
         self.membership = ShareMembership(rebalance, self.member, self.subscription, self.coordinator, names)
-        self.buffer = ShareBuffer()
         self.metrics = Metrics()
         metrics = ShareMetrics(self.metrics)
+        self.buffer = ShareBuffer(metrics)
         self.manager = ShareManager(
             self.config.select(ShareConfig),
             self.member,
@@ -79,7 +80,7 @@ class ShareHarness:
             self.buffer,
             metrics,
         )
-        self.collector = ShareCollector(self.config, self.buffer)
+        self.collector = ShareCollector(self.config, self.buffer, metrics)
         self.collector.deserialize = plain_deserializers(self.config)
         self.subscription.subscribe(["t"])
         self.learn()
@@ -256,5 +257,4 @@ def named(request: UnsentRequest) -> list[int]:
 def completed(records: bytes, acquired: list[tuple[int, int, int]]) -> CompletedShareFetch:
     """Returns data of partition 0 as it is in the buffer."""
     rows = [AcquiredRecords(first_offset=f, last_offset=last, delivery_count=n) for f, last, n in acquired]
-    tally = ShareResponseTally(ShareMetrics(Metrics()), 0.0)
-    return CompletedShareFetch(1, TopicIdPartition(T_ID, 0), TopicPartition("t", 0), records, rows, tally)
+    return CompletedShareFetch(1, TopicIdPartition(T_ID, 0), TopicPartition("t", 0), records, rows, ResponseTally())

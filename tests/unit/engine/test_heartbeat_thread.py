@@ -68,24 +68,24 @@ def test_a_poll_does_not_wait_for_what_the_thread_has_received(
     monkeypatch.setattr(parts.client, "poll", lambda timeout_ms, _now: waits.append(timeout_ms) or [])
     wait = Wait(parts.clock.now() + 60_000.0, fetching=True, managers=False)
     driver.wait(wait)
-    parts.buffer = Namespace(has_data=lambda: True)
+    monkeypatch.setattr(parts, "buffer", Namespace(has_data=lambda: True))
     driver.wait(wait)
-    parts.buffer = Namespace(has_data=lambda: False)
-    driver.wakeup_requested = True
+    monkeypatch.setattr(parts, "buffer", Namespace(has_data=lambda: False))
+    monkeypatch.setattr(driver, "wakeup_requested", True)
     driver.wait(wait)
     assert waits[0] > 0
     assert [0.0, 0.0] == waits[1:]
-    driver.stop()
+    monkeypatch.undo()
+    consumer.close(0)
 
 
 def test_managers_are_polled_again_if_a_request_fails_as_it_is_sent() -> None:
     """The manager of the request was polled before, so when it is due then is not known."""
     consumer: Any = Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
     parts, driver = parts_of(consumer), engine_of(consumer).driver
-    parts.dispatcher.submit([UnsentRequest(METADATA, None, lambda _reply: None, node="7")], 0.0)
     driver.set_managers_due(9.0)
     assert driver.managers_due == 9.0
-    parts.dispatcher.disconnect("7", 0.0)
+    parts.dispatcher.submit([UnsentRequest(METADATA, None, lambda _reply: None, node="7")], 0.0)  # there is no node 7
     driver.set_managers_due(9.0)
     assert driver.managers_due == 0.0
-    driver.stop()
+    consumer.close(0)
