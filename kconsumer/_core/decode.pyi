@@ -193,6 +193,7 @@ class RunBatch(Generic[K, V, _R]):
     def _skipped(self) -> _Skipped: ...
     @property
     def _count(self) -> int: ...
+    _taken: tuple[RecordRun, ...] | None
     @classmethod
     def from_runs(
         cls,

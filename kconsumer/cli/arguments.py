@@ -52,9 +52,10 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
 
 def add_format(parser: argparse.ArgumentParser) -> None:
     """Add `-f text|json`, and its short form `--json`."""
-    parser.add_argument("-f", "--format", choices=("text", "json"), default="text",
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument("-f", "--format", choices=("text", "json"), default="text",
                         help="print a table (default), or one JSON object per line")  # fmt: skip
-    parser.add_argument("--json", dest="format", action="store_const", const="json", help="same as -f json")
+    formats.add_argument("--json", dest="format", action="store_const", const="json", help="same as -f json")
 
 
 def with_settings(

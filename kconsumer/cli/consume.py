@@ -166,7 +166,12 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     add("--tail", type=_count, metavar="N",
         help="print the last N offsets of each partition and stop; same as --from -N --exit-at-end")  # fmt: skip
-    add("--timeout", type=_seconds, metavar="S", help="stop when no record has arrived for S seconds")
+    add(
+        "--timeout",
+        type=_seconds,
+        metavar="S",
+        help="stop when no record has arrived for S seconds, with -g not before the group has assigned partitions",
+    )
     add("-n", "--count", type=_count, metavar="N", help="stop after N records")
     add("--key", metavar="KEY", help="print only records with this key")
     add("--key-prefix", dest="filters", action="append", type=_key_prefix, default=[], metavar="PREFIX",
@@ -444,7 +449,8 @@ class Reader:
     def read(self, count: int | None, timeout_s: float | None = None) -> None:
         """Write records until `count` are written or, with `stop`, every partition has reached the stop position.
 
-        `timeout_s`: also end when no record has arrived for this time.
+        `timeout_s`: also end when no record has arrived for this time. It begins when there are partitions, or when the
+        group has none for this member.
         """
         clock = Clock()
         idle_since = clock.now()
@@ -452,7 +458,8 @@ class Reader:
             if self._stop is not None and self._at_end():
                 return
             wanted = None if count is None else count - self._progress.records
-            if self._read_or_skip(wanted):
+            waited = not self._has_partitions
+            if self._read_or_skip(wanted) or waited:
                 idle_since = clock.now()
             elif timeout_s is not None and clock.now() - idle_since >= timeout_s * 1000:
                 return

@@ -58,12 +58,26 @@ def fill(text: str) -> str:
     return "\n".join(line if line.startswith(" ") else textwrap.fill(line, width) for line in text.split("\n"))
 
 
+class Once(argparse.Action):
+    """Stores the value of an argument. An option that is given twice is an error, as in Kafka's own tools."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        given = vars(namespace).setdefault("given", set())
+        if option is not None and self.dest in given:
+            raise argparse.ArgumentError(self, "it can be given once")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises UsageError. Its values have an attribute `parser`: the parser of the subcommand."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         texts = {name: fill(options[name]) for name in ("description", "epilog") if options.get(name)}
         super().__init__(*args, **{"formatter_class": Help, **options, **texts})
+        self.register("action", None, Once)
         self.set_defaults(parser=self)
 
     def subcommands(self) -> dict[str, Parser]:

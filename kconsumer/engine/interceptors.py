@@ -29,12 +29,15 @@ class Interceptors:
         Each interceptor receives the result of the previous one. If an interceptor raises, or returns anything but
         ConsumerRecords, its result is ignored.
         """
+        taken = records
         for interceptor in self._consumers:
             result = notify_plugin(interceptor, "on_consume", records)
             if isinstance(result, ConsumerRecords):
                 records = result
             elif result is not NO_RESULT:
                 log.warning("%r: on_consume returned %s, not ConsumerRecords; ignored", interceptor, type(result))
+        if records and records is not taken:
+            records._taken = taken._runs
         return records
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

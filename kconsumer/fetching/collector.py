@@ -137,7 +137,9 @@ class Collector(RecordTaker[ConsumerRecords]):
         if len(runs) == len(records._runs):
             return records
         self._record_unreturned(self._delivery.after)
-        return ConsumerRecords.from_runs(runs, self._delivery.after, skipped)
+        kept = ConsumerRecords.from_runs(runs, self._delivery.after, skipped)
+        kept._taken = records._taken
+        return kept
 
     def _drop_moved(self, runs: list[RecordRun], skipped: Skipped) -> list[RecordRun]:
         """Drop the records of partitions that were revoked, paused or sought while user code ran without the lock.
@@ -178,7 +180,7 @@ class Collector(RecordTaker[ConsumerRecords]):
     def record_cut(self, offsets: Mapping[TopicPartition, int], records: ConsumerRecords) -> None:
         """Record that those of the last poll's `records` are taken again that begin at these offsets."""
         if self._metrics is not None:
-            for run in records._runs:
+            for run in records._taken or records._runs:
                 offset = offsets.get(run.topic_partition)
                 if offset is not None and offset < run.next_offset:
                     self._metrics.record_cut(run, offset, self._changes.now)

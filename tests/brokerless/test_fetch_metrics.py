@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from kconsumer import Consumer, TopicPartition
+from kconsumer import Consumer, ConsumerRecords, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.testing import FakeCluster
 from support.aio.blocking import BlockingConsumer, ThreadRunners
@@ -93,12 +93,22 @@ def test_the_age_of_the_last_record(cluster: FakeCluster, new_consumer: Callable
     assert [50, 50] == ages()
 
 
-def test_records_that_a_loop_does_not_reach(new_consumer: Callable[..., Consumer]) -> None:
-    """Records that a `for` loop drops, because another call follows, are counted when they are taken again."""
-    consumer = new_consumer(TOPIC)
+class Halving:
+    """An interceptor that drops records with odd offsets, and creates the others anew."""
+
+    def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:
+        return ConsumerRecords([record for record in records if record.offset % 2 == 0])
+
+
+@pytest.mark.parametrize("interceptors", [[], [Halving()]])
+def test_records_that_a_loop_does_not_reach(new_consumer: Callable[..., Consumer], interceptors: list[object]) -> None:
+    """Records that a `for` loop drops, because another call follows, are counted when they are taken again, also those
+    that an interceptor has dropped."""
+    consumer = new_consumer(TOPIC, interceptors=interceptors)
     names = "records-consumed-total", "bytes-consumed-total"
-    for reached in range(1, 4):
-        assert next(iter(consumer)).offset == reached - 1
+    step = 1 + len(interceptors)
+    for reached in range(step, 4, step):
+        assert next(iter(consumer)).offset == reached - step
         consumer.seek(TopicPartition(TOPIC, 0), reached)
         assert [reached, reached * 17] == values(consumer, *names)
 

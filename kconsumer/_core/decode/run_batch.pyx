@@ -16,6 +16,7 @@ cdef class RunBatch:
     cdef readonly object _positions    # partition -> (next offset, leader epoch or None), or with metadata as third
     cdef readonly object _skipped      # partition -> [(first offset, last offset + 1, reason)]
     cdef readonly Py_ssize_t _count
+    cdef public tuple _taken           # the runs of the poll, if an interceptor has replaced them by others
 
     @classmethod
     def __class_getitem__(cls, types):

@@ -250,10 +250,7 @@ cdef class FetchEvents:
         return 0
 
     def record_cut(self, RecordRun run not None, int64_t offset, double now):
-        """Subtract those records of a run of the last poll that begin at `offset`, because they are taken again.
-
-        Of records that an interceptor has created, the bytes are unknown, and are not subtracted.
-        """
+        """Subtract those records of a run of the last poll that begin at `offset`, because they are taken again."""
         cdef set offsets = {record.offset for record in run if record.offset >= offset}
         cdef int64_t size = run.size_of(offsets), count = len(offsets)
         self.taken.append((run.topic_partition, -size, -count))

@@ -69,6 +69,7 @@ class FakeConsumer:
     closed: bool = False
     before_poll: Any = None
     woken: bool = False
+    polls_to_join: int = 0
 
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
         return tuple(PartitionInfo(topic, number) for number in self.logs) if topic == "clicks" else ()
@@ -115,6 +116,9 @@ class FakeConsumer:
             self.before_poll()
         if self.woken:
             raise errors.WakeupError
+        if self.polls_to_join:
+            self.polls_to_join -= 1
+            return Records()
         if self.on_assign and not self.positions:
             partitions = [TopicPartition("clicks", number) for number in self.logs]
             self.assign(partitions)
@@ -200,12 +204,15 @@ def test_the_last_records(consumer: FakeConsumer, capfd: pytest.CaptureFixture[s
 def test_ends_when_no_record_arrives(
     consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--timeout ends the command when no record has arrived for this time."""
+    """--timeout ends the command when no record has arrived for this time. The time to join a group does not count."""
     clock = VirtualClock()
     monkeypatch.setattr(consume, "Clock", lambda: clock)
     consumer.before_poll = lambda: clock.advance(400)
     assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "--from", "earliest", "--timeout", "1.5")
     assert 2000 <= clock.now() < 5000
+    consumer.positions.clear()
+    consumer.polls_to_join = 10
+    assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "-g", "g", "--from", "earliest", "--timeout", "0.4")
 
 
 def test_topics_by_a_regular_expression(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
@@ -336,6 +343,7 @@ def test_errors_are_one_line(
         (["-X", "max_poll_records=1", "-X", "max.poll.records=2"], "already under the name max_poll_records"),
         (["-X", "bootstrap.servers=b:1"], "already under the name bootstrap_servers"),
         (["-X", "ssl.key.password=x", "--ask", "ssl_key_password"], "--ask ssl_key_password: another argument sets"),
+        (["-n", "1", "--count", "1"], "argument -n/--count: it can be given once"),
         (["-o", "x.csv"], "does not end in .parquet or .arrow"),
     ],
 )
