@@ -72,6 +72,32 @@ from kconsumer.parallel import process
 with Consumer("t", enable_auto_commit=False, consumer_timeout_ms=3000, **options) as consumer:
     process(consumer, lambda record: record.value, workers=4)
 """
+TABLE = """
+from kconsumer import TopicTable
+cluster.create_topic("empty")
+with TopicTable("empty", bootstrap_servers=servers) as table:
+    assert not table
+"""
+FILTERS = """
+from kconsumer import KeyFilter
+with Consumer("t", record_filter=KeyFilter("k"), **options) as consumer:
+    assert not consumer.poll(0.5)
+"""
+ADMINISTRATION = """
+import kconsumer.cluster, kconsumer.groups
+with Consumer("t", **options) as consumer:
+    consumer.poll(60.0)
+    assert ["g"] == [group.group_id for group in kconsumer.groups.list(servers)]
+assert kconsumer.groups.describe("g", servers).group_id == "g"
+assert kconsumer.cluster.describe(servers).brokers
+"""
+REPORTER = (
+    """
+from {0} import {1} as Reporter
+options["metrics_reporters"] = [Reporter()]
+"""
+    + READ
+)
 COMMAND = """
 from kconsumer.cli import main
 with contextlib.redirect_stdout(io.StringIO()):
@@ -92,6 +118,11 @@ FEATURES = {
     ),
     "parallel": ([], PARALLEL),
     "tables": ([], "assert read_topic('t', bootstrap_servers=servers).num_rows == 100\n"),
+    "table of keys": ([], TABLE),
+    "filters": ([], FILTERS),
+    "administration": ([], ADMINISTRATION),
+    "prometheus": (["prometheus_client"], REPORTER.format("kconsumer.prometheus", "PrometheusReporter")),
+    "opentelemetry": (["opentelemetry"], REPORTER.format("kconsumer.opentelemetry", "OpenTelemetryReporter")),
     "json": ([], "options['value_deserializer'] = 'json'\n" + READ),
     "pyarrow": (["pyarrow"], "assert len(read_topic('t', bootstrap_servers=servers).to_pyarrow()) == 100\n"),
     "pandas": (["pyarrow", "pandas"], "assert len(read_topic('t', bootstrap_servers=servers).to_pandas()) == 100\n"),
