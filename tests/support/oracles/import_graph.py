@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 CYTHON_IMPORT = re.compile(r"^\s*(?:from\s+(\S+)\s+c?import|c?import\s+(\S+))", re.MULTILINE)
@@ -44,7 +45,8 @@ class ImportFinder(ast.NodeVisitor):
             self.found.append(f"{node.module}.{alias.name}" if any(p.exists() for p in places) else node.module)
 
 
-def imports(path: Path, root: Path, *, typing: bool = True) -> list[str]:
+@cache
+def imports(path: Path, root: Path, *, typing: bool = True) -> tuple[str, ...]:
     """Returns the modules that a source file imports or cimports; `root` is the folder of the packages.
 
     With `typing=False`, imports for the type checker alone are left out.
@@ -53,8 +55,8 @@ def imports(path: Path, root: Path, *, typing: bool = True) -> list[str]:
     if path.suffix in (".py", ".pyi"):
         finder = ImportFinder(root, typing=typing)
         finder.visit(ast.parse(text))
-        return finder.found
-    return [first or second for first, second in CYTHON_IMPORT.findall(text)]
+        return tuple(finder.found)
+    return tuple(first or second for first, second in CYTHON_IMPORT.findall(text))
 
 
 def sources(root: Path, package: str) -> list[Path]:
