@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kconsumer import Consumer, OffsetAndMetadata, OffsetAndTimestamp, groups
-from kconsumer.errors import BrokerError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from kconsumer.errors import BrokerError
 from kconsumer.groups import GroupClient
 from support.brokers.kafka import Kafka
 from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
@@ -52,20 +51,6 @@ def test_assign_seek_and_look_up(topic: str, old_consumer: Callable[..., Consume
     assert topic in consumer.list_topics()
 
 
-@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
-def test_compressed_records(
-    kafka39: Kafka, topic_name: str, old_consumer: Callable[..., Consumer], compression: str
-) -> None:
-    """Records compressed by every codec are read, with their headers."""
-    kafka39.create_topic(topic_name)
-    kafka39.produce(topic_name, numbered(100), compression=compression, headers=[("h", b"1")])
-    consumer = old_consumer()
-    consumer.assign(tps(topic_name, 0))
-    records = read(consumer, 100)
-    assert numbered(100) == values(records)
-    assert {(("h", b"1"),)} == {record.headers for record in records}
-
-
 def test_group_commit_and_second_member(kafka39: Kafka, topic: str, old_consumer: Callable[..., Consumer]) -> None:
     """A member joins, commits with metadata, shares the partitions with a second member, and leaves."""
     zero, one = tps(topic, 0, 1)
@@ -83,41 +68,6 @@ def test_group_commit_and_second_member(kafka39: Kafka, topic: str, old_consumer
     await_assignment(first, zero, one)
     first.close()
     assert "EMPTY" == kafka39.group_state(topic)
-
-
-def test_pattern_and_new_topic(kafka39: Kafka, topic: str, old_consumer: Callable[..., Consumer]) -> None:
-    """A pattern subscription includes a topic that is created later."""
-    consumer = old_consumer(group_id=topic, metadata_max_age_ms=200)
-    consumer.subscribe(re.compile(f"{topic}.*"))
-    await_assignment(consumer, *tps(topic, 0, 1))
-    later = kafka39.create_topic(f"{topic}-later")
-    await_assignment(consumer, *tps(topic, 0, 1), *tps(later, 0))
-
-
-def test_errors_are_the_same(topic: str, old_consumer: Callable[..., Consumer]) -> None:
-    """Without a reset policy, a missing committed offset and an offset out of range raise the same errors as with a new
-    broker.
-    """
-    (zero,) = tps(topic, 0)
-    consumer = old_consumer(group_id=topic, auto_offset_reset="none")
-    consumer.assign([zero])
-    with pytest.raises(NoOffsetForPartitionError):
-        consumer.poll(10)
-    consumer.seek(zero, 99)
-    with pytest.raises(OffsetOutOfRangeError):
-        poll_until(consumer, lambda: False)
-
-
-def test_static_member(topic: str, old_consumer: Callable[..., Consumer]) -> None:
-    """A static member that restarts keeps its generation."""
-    options = {"group_id": topic, "group_instance_id": "i", "session_timeout_ms": 20_000}
-    first = old_consumer(topic, **options)
-    await_assignment(first, *tps(topic, 0, 1))
-    generation = first.group_metadata().generation_id
-    first.close()
-    second = old_consumer(topic, **options)
-    await_assignment(second, *tps(topic, 0, 1))
-    assert generation == second.group_metadata().generation_id
 
 
 def test_group_health_is_as_java_says(kafka39: Kafka, topic: str, old_consumer: Callable[..., Consumer]) -> None:

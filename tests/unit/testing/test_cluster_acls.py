@@ -48,7 +48,6 @@ from kconsumer.schema.transactions import (
     AddPartitionsToTxnTopic,
     InitProducerIdRequest,
 )
-from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.acls import Acl
 from kconsumer.testing.cluster.cluster import Cluster
 from support.fakes.cluster_client import ClusterClient
@@ -66,11 +65,6 @@ def cluster() -> Cluster:
     cluster.acls.add(Acl(USER, "ALL", "topic", "open"))
     cluster.acls.add(Acl(USER, "READ", "group", "mine"))
     return cluster
-
-
-@pytest.fixture
-def client(cluster: Cluster) -> ClusterClient:
-    return ClusterClient(cluster, VirtualClock())
 
 
 def test_metadata(client: ClusterClient) -> None:

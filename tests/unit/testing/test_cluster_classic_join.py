@@ -17,26 +17,13 @@ NewMember = Callable[..., FakeMember]
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 def cluster() -> Cluster:
     return Cluster(3, settings=Settings(group_max_size=3))
-
-
-@pytest.fixture
-def member(cluster: Cluster, clock: VirtualClock) -> NewMember:
-    return lambda **options: FakeMember(cluster, clock, **options)
 
 
 def run_timers(cluster: Cluster, clock: VirtualClock) -> None:
     """Run the timers that are due now, such as the end of an initial delay of 0 ms."""
     advance(cluster, clock, 0)
-
-
-# --- ids and checks ---
 
 
 # --- rebalances ---

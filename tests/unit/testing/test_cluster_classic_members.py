@@ -15,21 +15,6 @@ from support.fakes.cluster_client import advance
 NewMember = Callable[..., FakeMember]
 
 
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster(3)
-
-
-@pytest.fixture
-def member(cluster: Cluster, clock: VirtualClock) -> NewMember:
-    return lambda **options: FakeMember(cluster, clock, **options)
-
-
 def joined(cluster: Cluster, clock: VirtualClock, *members: FakeMember) -> None:
     """Let members join a new group, up to the responses to JoinGroup."""
     for one in members:

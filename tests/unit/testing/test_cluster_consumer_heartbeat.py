@@ -13,11 +13,6 @@ from support.fakes.consumer_members import FakeConsumerMember
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 def cluster() -> Cluster:
     cluster = Cluster(3, settings=Settings(group_consumer_max_size=3))
     cluster.create_topic("t", 3)
@@ -63,16 +58,6 @@ def test_the_rebalance_timeout_fences_a_member_that_does_not_revoke(
     assert Errors.UNKNOWN_MEMBER_ID == one.heartbeat().error_code
     two.heartbeat()
     assert {"t": [0, 1, 2]} == two.assigned
-
-
-# --- leaving, static members ---
-
-
-@pytest.fixture
-def static(cluster: Cluster, clock: VirtualClock) -> FakeConsumerMember:
-    member = FakeConsumerMember(cluster, clock, "s0", instance_id="i")
-    member.join()
-    return member
 
 
 # --- the coordinator moves ---

@@ -17,11 +17,6 @@ from support.fakes.consumer_members import GROUP, FakeConsumerMember, settle
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 def cluster() -> Cluster:
     cluster = Cluster()
     cluster.create_topic("t", 3)
@@ -36,7 +31,7 @@ def member(cluster: Cluster, clock: VirtualClock) -> FakeConsumerMember:
     return member
 
 
-def commit(member: FakeConsumerMember, epoch: int, *partitions: int, member_id: str = "m0", version: int = 9) -> int:
+def commit(member: FakeConsumerMember, epoch: int, *partitions: int, member_id: str = "m0") -> int:
     """Returns the error code of a commit, which is the same for all partitions."""
     rows = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=7, committed_metadata="")
@@ -48,7 +43,7 @@ def commit(member: FakeConsumerMember, epoch: int, *partitions: int, member_id: 
         member_id=member_id,
         topics=[OffsetCommitRequestTopic(name="t", partitions=rows)],
     )
-    response = member.client.call(OFFSET_COMMIT, version, request)
+    response = member.client.call(OFFSET_COMMIT, 9, request)
     (code,) = {partition.error_code for partition in response.topics[0].partitions}
     return int(code)
 

@@ -29,16 +29,6 @@ def cluster() -> Cluster:
     return cluster
 
 
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def client(cluster: Cluster, clock: VirtualClock) -> ClusterClient:
-    return ClusterClient(cluster, clock)
-
-
 def error_of_topic(client: ClusterClient) -> int:
     """Returns the error code of the topic in a Metadata response."""
     (topic,) = client.call(METADATA, 9, TOPIC).topics

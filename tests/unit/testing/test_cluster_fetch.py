@@ -20,25 +20,10 @@ ABSENT = b"\1" * 16
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 def cluster() -> Cluster:
     cluster = Cluster(3, racks=["a", "b", "c"])
     cluster.create_topic("t", 2, 3)
     return cluster
-
-
-@pytest.fixture
-def client(cluster: Cluster, clock: VirtualClock) -> ClusterClient:
-    return ClusterClient(cluster, clock)
-
-
-@pytest.fixture
-def partition(cluster: Cluster) -> Partition:
-    return cluster.topics["t"].partitions[0]
 
 
 def fetch_request(cluster: Cluster, *rows: FetchPartition, topic: str = "t", **fields: Any) -> FetchRequest:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings
@@ -22,40 +20,26 @@ class Reader:
     def __init__(self, slots: int = 1000) -> None:
         self.clock = VirtualClock()
         self.cluster = Cluster(settings=Settings(max_incremental_fetch_session_cache_slots=slots))
-        self.topic = self.cluster.create_topic("t", 3)
+        self.topic_id = self.cluster.create_topic("t", 3).id
         self.client = ClusterClient(self.cluster, self.clock)
-        self.topic_id = self.topic.id
 
-    def fetch(
-        self,
-        session: tuple[int, int],
-        rows: Sequence[tuple[int, int]] = (),
-        forgotten: Sequence[int] = (),
-        version: int = 18,
-    ) -> Any:
+    def fetch(self, session: tuple[int, int], rows: Sequence[tuple[int, int]] = ()) -> Any:
         """Returns the response to a request with (session id, epoch) and rows of (partition, offset)."""
         partitions = [
             FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20) for index, offset in rows
         ]
-        named = {"topic": "t", "topic_id": self.topic_id}
         request = FetchRequest(
             max_bytes=1 << 20,
             session_id=session[0],
             session_epoch=session[1],
-            topics=[FetchTopic(**named, partitions=partitions)] if partitions else [],
-            forgotten_topics_data=[ForgottenTopic(**named, partitions=list(forgotten))] if forgotten else [],
+            topics=[FetchTopic(topic_id=self.topic_id, partitions=partitions)] if partitions else [],
         )
-        return self.client.call(FETCH, version, request)
+        return self.client.call(FETCH, 18, request)
 
 
 def partitions(response: Any) -> list[int]:
     """Returns the partitions in a response."""
     return [result.partition_index for topic in response.responses for result in topic.partitions]
-
-
-@pytest.fixture
-def reader() -> Reader:
-    return Reader()
 
 
 def test_a_full_cache() -> None:

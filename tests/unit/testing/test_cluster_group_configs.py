@@ -38,11 +38,6 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 def member(cluster: Cluster, clock: VirtualClock) -> FakeConsumerMember:
     return FakeConsumerMember(cluster, clock)
 

@@ -20,7 +20,6 @@ from kconsumer.schema.offsets import (
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
 )
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
@@ -42,66 +41,32 @@ class World:
         self.cluster.create_topic("u", 1)
         self.client = ClusterClient(self.cluster, self.clock)
 
-    def commit(
-        self, *rows: tuple[str, int, int], version: int = 9, metadata: str | None = None, **fields: Any
-    ) -> list[tuple[str, int, int]]:
-        """Commit offsets given as topic, partition and offset. Returns topic, partition and error of each one."""
-        topics = []
-        for name, partition, offset in rows:
-            topic_id = self.cluster.topics[name].id if name in self.cluster.topics else b"x" * 16
-            row = OffsetCommitRequestPartition(
-                partition_index=partition,
-                committed_offset=offset,
-                committed_leader_epoch=3,
-                committed_metadata=metadata,
-            )
-            topics.append(OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=[row]))
-        request = OffsetCommitRequest(**{"group_id": "g", "topics": topics, **fields})
-        response = self.client.call(OFFSET_COMMIT, version, request)
-        return [
-            (topic.name, row.partition_index, row.error_code) for topic in response.topics for row in topic.partitions
-        ]
-
-    def fetch(self, *rows: tuple[str, int], version: int = 9, stable_only: bool = False, **fields: Any) -> Any:
-        """Fetch offsets of group g; of all topics without `rows`. Returns the row of the group."""
+    def commit(self, *rows: tuple[str, int, int], version: int = 9, **fields: Any) -> None:
+        """Commit offsets given as topic, partition and offset."""
         topics = [
-            OffsetFetchRequestTopics(name=name, topic_id=self.topic_id(name), partition_indexes=[index])
-            for name, index in rows
+            OffsetCommitRequestTopic(
+                name=name, partitions=[OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)]
+            )
+            for name, index, offset in rows
         ]
-        group = OffsetFetchRequestGroup(**{"group_id": "g", "topics": topics or None, **fields})
-        request = OffsetFetchRequest(groups=[group], require_stable=stable_only)
-        return self.client.call(OFFSET_FETCH, version, request).groups[0]
+        response = self.client.call(
+            OFFSET_COMMIT, version, OffsetCommitRequest(**{"group_id": "g", "topics": topics, **fields})
+        )
+        assert {0} == {row.error_code for topic in response.topics for row in topic.partitions}
 
-    def offsets(self, *rows: tuple[str, int], **options: Any) -> list[tuple[str, int, int, int]]:
-        """Fetch offsets of group g. Returns topic, partition, offset and error of each one."""
+    def offsets(self) -> list[tuple[str, int, int, int]]:
+        """Returns topic, partition, offset and error of each committed offset of group g."""
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
         return [
             (topic.name, row.partition_index, row.committed_offset, row.error_code)
-            for topic in self.fetch(*rows, **options).topics
+            for topic in self.client.call(OFFSET_FETCH, 9, request).groups[0].topics
             for row in topic.partitions
         ]
-
-    def topic_id(self, name: str) -> bytes:
-        """Returns the id of a topic, or an unknown id."""
-        return self.cluster.topics[name].id if name in self.cluster.topics else b"x" * 16
-
-    def delete(self, *rows: tuple[str, int], group: str = "g") -> Any:
-        """Delete offsets. Returns the response."""
-        topics = [
-            OffsetDeleteRequestTopic(name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index)])
-            for name, index in rows
-        ]
-        return self.client.call(OFFSET_DELETE, 0, OffsetDeleteRequest(group_id=group, topics=topics))
 
 
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-# --- OffsetCommit ---
-
-
-# --- OffsetFetch ---
 
 
 # --- open transactions ---
@@ -188,4 +153,6 @@ def test_deleting_offsets_of_members_of_another_type(world: World) -> None:
     member = FakeMember(world.cluster, world.clock)
     member.protocol_type = "connect"
     stable(world.cluster, world.clock, member)
-    assert Errors.NON_EMPTY_GROUP == world.delete(("t", 0)).error_code
+    rows = [OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])]
+    response = world.client.call(OFFSET_DELETE, 0, OffsetDeleteRequest(group_id="g", topics=rows))
+    assert Errors.NON_EMPTY_GROUP == response.error_code

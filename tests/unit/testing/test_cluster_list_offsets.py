@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from kconsumer._common.error_codes import Errors
@@ -23,46 +21,18 @@ LATEST, EARLIEST = -1, -2
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 def cluster() -> Cluster:
     cluster = Cluster(3)
     cluster.create_topic("t", 1, 3)
     return cluster
 
 
-@pytest.fixture
-def client(cluster: Cluster, clock: VirtualClock) -> ClusterClient:
-    return ClusterClient(cluster, clock)
-
-
-@pytest.fixture
-def partition(cluster: Cluster) -> Partition:
-    return cluster.topics["t"].partitions[0]
-
-
-def list_offsets(
-    client: ClusterClient, *asked: int, version: int = 10, topic: str = "t", epoch: int = -1, **fields: int
-) -> list[Any]:
-    """Returns the rows for timestamps in partition 0: error code, timestamp, offset and leader epoch."""
-    rows = [ListOffsetsPartition(timestamp=timestamp, current_leader_epoch=epoch) for timestamp in asked]
-    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=rows)], **fields)
-    response = client.call(LIST_OFFSETS, version, request)
-    return [
-        (row.error_code, row.timestamp, row.offset, row.leader_epoch)
-        for topic in response.topics
-        for row in topic.partitions
-    ]
-
-
-def lookup(client: ClusterClient, timestamp: int, **fields: Any) -> tuple[int, int, int]:
-    """Returns timestamp, offset and leader epoch."""
-    ((error, *found),) = list_offsets(client, timestamp, **fields)
-    assert Errors.NONE == error
-    return found[0], found[1], found[2]
+def list_offsets(client: ClusterClient, timestamp: int, version: int) -> tuple[int, int, int, int]:
+    """Returns the error code, timestamp, offset and leader epoch for a timestamp in partition 0."""
+    rows = [ListOffsetsPartition(timestamp=timestamp)]
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=rows)])
+    ((row,),) = [topic.partitions for topic in client.call(LIST_OFFSETS, version, request).topics]
+    return row.error_code, row.timestamp, row.offset, row.leader_epoch
 
 
 @pytest.mark.parametrize(("version", "error"), [(4, Errors.LEADER_NOT_AVAILABLE), (5, Errors.OFFSET_NOT_AVAILABLE)])
@@ -72,11 +42,11 @@ def test_a_new_leader_that_is_not_replicated(
     """The end is unknown until the records that a new leader had are replicated. The start is known."""
     cluster.replication.stop_replica(partition, 3, clock.now())
     partition.append(build_batch([b"a"], timestamp=9), 5)
-    assert (-1, 0, 0) == lookup(client, LATEST, version=version)
+    assert (0, -1, 0, 0) == list_offsets(client, LATEST, version)
     cluster.move_leader("t", 0, 2)
     client = ClusterClient(cluster, clock, 2)
     for timestamp in (LATEST, 0):
-        assert [(error, -1, -1, -1)] == list_offsets(client, timestamp, version=version)
-    assert (-1, 0, 0) == lookup(client, EARLIEST, version=version)
+        assert (error, -1, -1, -1) == list_offsets(client, timestamp, version)
+    assert (0, -1, 0, 0) == list_offsets(client, EARLIEST, version)
     advance(cluster, clock, 30_000)  # replica.lag.time.max.ms
-    assert [(-1, 1, 1), (9, 0, 0)] == [lookup(client, timestamp, version=version) for timestamp in (LATEST, 0)]
+    assert [(0, -1, 1, 1), (0, 9, 0, 0)] == [list_offsets(client, timestamp, version) for timestamp in (LATEST, 0)]

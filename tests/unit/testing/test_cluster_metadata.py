@@ -21,11 +21,6 @@ def cluster() -> Cluster:
     return Cluster(3, racks=["a", "b", "c"])
 
 
-@pytest.fixture
-def client(cluster: Cluster) -> ClusterClient:
-    return ClusterClient(cluster, VirtualClock())
-
-
 def test_api_versions_in_an_unknown_version(client: ClusterClient) -> None:
     """An ApiVersions request in a version that the broker lacks gets UNSUPPORTED_VERSION and the versions, in v0."""
     data = bytearray(

@@ -20,11 +20,6 @@ ASSIGNMENT = bytes.fromhex("0000 00000001 0001 74 00000003 00000000 00000001 000
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 def cluster() -> Cluster:
     return make_cluster()
 

@@ -18,22 +18,20 @@ VERSION = 12
 class Producer:
     """A producer of one partition of a cluster with three brokers."""
 
-    def __init__(self, replication_factor: int = 1, broker: int = 1, **configs: str) -> None:
+    def __init__(self, replication_factor: int = 1, broker: int = 1) -> None:
         self.cluster, self.clock = Cluster(3), VirtualClock(1000.0)
-        named = {name.replace("_", "."): value for name, value in configs.items()}
-        self.topic = self.cluster.create_topic("t", 1, replication_factor, named)
+        self.topic = self.cluster.create_topic("t", 1, replication_factor)
         self.partition: Partition = self.topic.partitions[0]
         self.client = ClusterClient(self.cluster, self.clock, broker=broker)
 
-    def request(self, data: bytes | None, acks: int = 1, **fields: Any) -> ProduceRequest:
+    def request(self, data: bytes, acks: int = 1) -> ProduceRequest:
         """Returns a request with the bytes for the partition."""
-        row = PartitionProduceData(index=fields.pop("index", 0), records=data)
-        topic = TopicProduceData(name="t", topic_id=self.topic.id, partition_data=[row])
-        return ProduceRequest(acks=acks, timeout_ms=500, topic_data=[topic], **fields)
+        topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(records=data)])
+        return ProduceRequest(acks=acks, timeout_ms=500, topic_data=[topic])
 
-    def produce(self, data: bytes | None, acks: int = 1, version: int = VERSION, **fields: Any) -> Any:
+    def produce(self, data: bytes, acks: int = 1) -> Any:
         """Produce bytes to the partition. Returns its row of the response."""
-        response = self.client.call(PRODUCE, version, self.request(data, acks, **fields), wait_ms=1000)
+        response = self.client.call(PRODUCE, VERSION, self.request(data, acks), wait_ms=1000)
         return response.responses[0].partition_responses[0]
 
 
@@ -47,10 +45,6 @@ def test_no_acks() -> None:
     assert (1, False) == (producer.partition.log.end, producer.client.connection.closed)
     producer.client.send(PRODUCE, VERSION, producer.request(b"", 0))
     assert producer.client.connection.closed
-
-
-DAMAGED = bytearray(build_batch([b"abc"]))
-DAMAGED[-2] ^= 1
 
 
 def test_another_broker_is_the_leader() -> None:
@@ -87,10 +81,9 @@ def test_all_replicas() -> None:
     assert Errors.REQUEST_TIMED_OUT == producer.produce(build_batch([b"b"]), -1).error_code
 
 
-def batch(sequence: int, *, epoch: int = 0, count: int = 2) -> bytes:
+def batch(sequence: int) -> bytes:
     """Returns a batch of the idempotent producer 7."""
-    values = [b"v"] * count
-    return build_batch(values, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+    return build_batch([b"v"] * 2, producer_id=7, producer_epoch=0, base_sequence=sequence)
 
 
 def test_a_truncated_batch_may_be_sent_again() -> None:

@@ -30,11 +30,6 @@ def cluster() -> Cluster:
     return cluster
 
 
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
 def fetch(client: ClusterClient, offset: int) -> Any:
     """Returns the response to a Fetch from an offset, without a session."""
     partition = FetchPartition(fetch_offset=offset, partition_max_bytes=1 << 20)

@@ -11,11 +11,6 @@ from kconsumer.testing.cluster.topic import NO_LEADER, Partition
 from support.fakes.cluster_client import advance
 
 
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster(3)
-
-
 def partition_of(cluster: Cluster, replicas: int = 3, **configs: str) -> Partition:
     """Returns a partition whose preferred leader is broker 1. Settings have underscores in place of dots."""
     configs = {name.replace("_", "."): value for name, value in configs.items()}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.share_group import (
     SHARE_ACKNOWLEDGE,
@@ -105,11 +103,6 @@ def acquired(response: Any) -> list[tuple[int, int, int]]:
         for partition in topic.partitions
         for row in partition.acquired_records
     ]
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 def test_a_member_whose_session_expires(clock: VirtualClock) -> None:

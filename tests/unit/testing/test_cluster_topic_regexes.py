@@ -12,11 +12,6 @@ from support.fakes.consumer_members import FakeConsumerMember, describe, settle
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 def cluster() -> Cluster:
     cluster = Cluster()
     for name in ("t1", "t2", "u1"):

@@ -9,14 +9,20 @@ import pytest
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from kconsumer.schema.transactions import (
+    ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     INIT_PRODUCER_ID,
+    TXN_OFFSET_COMMIT,
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
     EndTxnRequest,
     InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
@@ -90,6 +96,26 @@ def producer() -> Producer:
     found = Producer()
     assert 0 == found.init()
     return found
+
+
+@pytest.mark.parametrize(
+    ("fields", "metadata", "error"),
+    [
+        ({"producer_id": 4242}, "", Errors.INVALID_PRODUCER_ID_MAPPING),
+        ({"member_id": "x"}, "", Errors.NONE),
+        ({}, "x" * 4097, Errors.OFFSET_METADATA_TOO_LARGE),
+    ],
+)
+def test_offsets_in_a_transaction(producer: Producer, fields: dict[str, Any], metadata: str, error: int) -> None:
+    """The producer must be valid and the metadata short. A group that does not exist has no members to check."""
+    known: dict[str, Any] = {"transactional_id": ID, "producer_id": producer.id, "producer_epoch": producer.epoch}
+    known["group_id"] = "g"
+    assert 0 == producer.client.call(ADD_OFFSETS_TO_TXN, 3, AddOffsetsToTxnRequest(**known)).error_code
+    row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata=metadata)
+    topics = [TxnOffsetCommitRequestTopic(name="t", partitions=[row])]
+    request = TxnOffsetCommitRequest(**{**known, "topics": topics, **fields})
+    response = producer.client.call(TXN_OFFSET_COMMIT, 4, request)
+    assert error == response.topics[0].partitions[0].error_code
 
 
 def test_exhausted_epochs(producer: Producer) -> None:
