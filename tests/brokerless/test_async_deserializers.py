@@ -296,15 +296,13 @@ def test_a_record_that_fails_in_each_partition(cluster: FakeCluster, max_records
 
 
 class Gate:
-    """A deserializer that waits at one record."""
+    """A deserializer that waits at the record 3."""
 
-    def __init__(self, at: int = 3) -> None:
-        self.reached = asyncio.Event()
-        self.opened = asyncio.Event()
-        self._at = at
+    def __init__(self) -> None:
+        self.reached, self.opened = asyncio.Event(), asyncio.Event()
 
     async def deserialize(self, topic: str, headers: Any, data: bytes) -> int:
-        if int(data) == self._at:
+        if int(data) == 3:
             self.reached.set()
             await self.opened.wait()
         return int(data)
@@ -313,10 +311,10 @@ class Gate:
 Meanwhile = Callable[[AsyncConsumer], Coroutine[Any, Any, None]]
 
 
-async def during_a_poll(cluster: FakeCluster, meanwhile: Meanwhile, **options: Any) -> tuple[ConsumerRecords, Journal]:
+async def during_a_poll(cluster: FakeCluster, meanwhile: Meanwhile) -> tuple[ConsumerRecords, Journal]:
     """Returns the result of a poll, during whose deserializer something else happens, and what was read next."""
     gate, journal = Gate(), Journal()
-    async with reader(cluster, ZERO, value_deserializer=gate, **options) as consumer:
+    async with reader(cluster, ZERO, value_deserializer=gate) as consumer:
         assert 1 == len(await consumer.poll(5, max_records=1))
         poll = asyncio.create_task(consumer.poll(5))
         await gate.reached.wait()
@@ -343,39 +341,25 @@ def test_positions_during_a_poll(cluster: FakeCluster) -> None:
     assert list(range(1, COUNT)) == [record.offset for record in records]
 
 
-def test_seek_during_a_poll(cluster: FakeCluster) -> None:
-    """The records of a partition that was sought are dropped, and the new position is committed."""
-
-    async def meanwhile(consumer: AsyncConsumer) -> None:
-        consumer.seek(ZERO, 7)
-        assert 7 == await consumer.position(ZERO)
-        await consumer.commit()
-        assert {ZERO: 7} == {tp: at.offset for tp, at in cluster.committed("g").items()}
-
-    produce(cluster)
-    records, _ = asyncio.run(during_a_poll(cluster, meanwhile))
-    assert not records
+async def seek(consumer: AsyncConsumer) -> None:
+    consumer.seek(ZERO, 7)
+    assert 7 == await consumer.position(ZERO)
+    await consumer.commit()
+    assert {ZERO: 7} == {tp: at.offset for tp, at in (await consumer.committed([ZERO])).items() if at}
 
 
-def test_pause_during_a_poll(cluster: FakeCluster) -> None:
-    """The records of a partition that was paused are returned after it is resumed."""
-
-    async def meanwhile(consumer: AsyncConsumer) -> None:
-        consumer.pause(ZERO)
-
-    produce(cluster)
-    records, journal = asyncio.run(during_a_poll(cluster, meanwhile))
-    assert not records
-    assert {ZERO: COUNT} == journal.following
+async def pause(consumer: AsyncConsumer) -> None:
+    consumer.pause(ZERO)
 
 
-def test_another_assignment_during_a_poll(cluster: FakeCluster) -> None:
-    """The records of a partition that is no longer assigned are dropped."""
+async def assign_again(consumer: AsyncConsumer) -> None:
+    await consumer.unsubscribe()
+    consumer.assign([ZERO])
 
-    async def meanwhile(consumer: AsyncConsumer) -> None:
-        await consumer.unsubscribe()
-        consumer.assign([ZERO])
 
+@pytest.mark.parametrize("meanwhile", [seek, pause, assign_again])
+def test_changes_during_a_poll(cluster: FakeCluster, meanwhile: Meanwhile) -> None:
+    """The records of a partition that was sought, paused or assigned again are dropped, and read once afterwards."""
     produce(cluster)
     records, journal = asyncio.run(during_a_poll(cluster, meanwhile))
     assert not records

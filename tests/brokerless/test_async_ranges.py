@@ -24,16 +24,11 @@ from kconsumer.errors import (
     TimeoutError,
     WakeupError,
 )
-from kconsumer.ranges import Gap
 from kconsumer.ranges.client_base import abandon
-from kconsumer.testing.batches import build_batch
 from support.brokers.kafka_admin import wait_until
-from support.fakes.log_broker import LogBroker
+from support.fakes.log_broker import BATCHES, GAPS, OFFSETS, SPAN, LogBroker, compacted
 from support.harnesses.cancellation import cancel_at
 
-BATCHES, SIZE, SPAN = 4, 10, 13  # records and offsets of a batch: its last three offsets were compacted
-OFFSETS = [SPAN * batch + n for batch in range(BATCHES) for n in range(SIZE)]
-GAPS = tuple(Gap(SPAN * batch + SIZE, SPAN * (batch + 1), "compaction") for batch in range(BATCHES))
 END = SPAN * BATCHES
 ROWS = 4
 SMALL_FETCHES: dict[str, Any] = {"max_partition_fetch_bytes": 50}  # one batch in each response
@@ -44,13 +39,7 @@ pytestmark = pytest.mark.network_thread
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LogBroker]:
     """A broker with two partitions that have the same records."""
-    with LogBroker(2) as broker:
-        for log in broker.logs:
-            for number in range(BATCHES):
-                base = SPAN * number
-                values = [b"%d" % (base + n) for n in range(SIZE)]
-                log.add(build_batch(values, base_offset=base, last_offset_delta=SPAN - 1), base + SPAN)
-            log.append(100)  # beyond the end of the range, so that no fetch waits
+    with compacted() as broker:
         yield broker
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -17,6 +16,7 @@ from kconsumer.errors import ConcurrentAccessError, ConfigError, RecordDeseriali
 from kconsumer.parallel import AsyncShareProcessor, Retry, ShareProcessor, process
 from kconsumer.testing import FakeCluster
 from support.harnesses.parallel_handlers import require_first_delivery
+from support.harnesses.parallel_runs import Finished
 
 pytestmark = pytest.mark.network_thread
 
@@ -55,27 +55,13 @@ def unfinished(cluster: FakeCluster) -> int:
     return sum(offset.lag or 0 for offset in groups.offsets("g", bootstrap_servers=cluster.bootstrap_servers).values())
 
 
-class Finished(Counter[bytes]):
-    """Counts the calls for each value. Stops all runs when each was counted."""
-
-    def __init__(self, values: int = RECORDS) -> None:
-        super().__init__()
-        self._values = values
-
-    def add(self, record: ConsumerRecord) -> None:
-        """Count a call."""
-        self[record.value] += 1
-        if len(self) == self._values:
-            parallel.stop()
-
-
 # --- what records wait for -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("executor", ["threads", "asyncio"])
 def test_no_record_waits_for_a_slow_one(written: FakeCluster, executor: Any) -> None:
     """While one handler has not returned, all other records are acquired, processed and accepted."""
-    finished, others = Finished(), threading.Event()
+    finished, others = Finished(RECORDS), threading.Event()
 
     def handle(record: ConsumerRecord) -> None:
         if record.value == b"3":
@@ -98,7 +84,7 @@ def test_no_record_waits_for_a_slow_one(written: FakeCluster, executor: Any) -> 
 
 def test_handlers_may_use_the_consumer(written: FakeCluster) -> None:
     """The run waits while another thread uses its consumer, and acknowledges everything afterwards."""
-    finished = Finished()
+    finished = Finished(RECORDS)
     with ShareConsumer("t", **options(written)) as consumer:
 
         def handle(record: ConsumerRecord) -> None:
@@ -114,7 +100,7 @@ def test_handlers_may_use_the_consumer(written: FakeCluster) -> None:
 
 def test_no_record_waits_for_a_retry(written: FakeCluster) -> None:
     """A record that waits for its next attempt keeps no other record waiting."""
-    finished = Finished()
+    finished = Finished(RECORDS)
     attempts = 0
 
     def handle(record: ConsumerRecord) -> None:
@@ -172,7 +158,7 @@ def refuse_three(data: bytes) -> int:
 def test_a_refused_record_goes_to_on_failure(written: FakeCluster, executor: Any) -> None:
     """A callable gets the record that a deserializer refuses, with its bytes and its delivery count, once."""
     dead: list[tuple[Any, int, type[BaseException]]] = []
-    finished = Finished()
+    finished = Finished(RECORDS)
 
     def handle(record: ConsumerRecord) -> None:
         finished.add(record)
@@ -221,7 +207,7 @@ def test_restarts_use_up_few_deliveries(written: FakeCluster) -> None:
     for _ in range(4):
         with ShareConsumer("t", **options(written)) as consumer, pytest.raises(ConnectionError):
             process(consumer, fail, workers=4, order="none", retry=Retry(attempts=2, backoff_s=0.1))
-    finished = Finished()
+    finished = Finished(RECORDS)
     deliveries: list[int] = []
 
     def handle(record: ConsumerRecord) -> None:
@@ -287,7 +273,7 @@ def test_a_refused_record_is_released_by_default(cluster: FakeCluster, mode: str
 
 def test_an_async_share_consumer(written: FakeCluster) -> None:
     """`await process(…)` calls the handler in the event loop of the caller. No record waits for a slow one."""
-    finished, others = Finished(), asyncio.Event()
+    finished, others = Finished(RECORDS), asyncio.Event()
     threads = set()
 
     async def handle(record: ConsumerRecord) -> None:
@@ -309,7 +295,7 @@ def test_an_async_share_consumer(written: FakeCluster) -> None:
 
 def test_a_cancelled_run(written: FakeCluster) -> None:
     """If the task is cancelled, what is finished is accepted, and all other records are released."""
-    first, second = Finished(RECORDS + 1), Finished()
+    first, second = Finished(RECORDS + 1), Finished(RECORDS)
     stuck = asyncio.Event()
 
     async def handle(record: ConsumerRecord) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from kconsumer import ConsumerRecord, ShareConsumer, groups, parallel
+from kconsumer import ConsumerRecord, ShareConsumer, groups
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import ConfigError, StateError
 from kconsumer.parallel import AsyncProcessor, Processor, Retry, ShareProcessor, process
 from kconsumer.testing import FakeCluster
-from support.harnesses.parallel_runs import run_until_finished
+from support.harnesses.parallel_runs import Finished, run_until_finished
 from support.members.share_groups import configure_group
 
 pytestmark = pytest.mark.network_thread
@@ -60,20 +60,6 @@ def acknowledged(cluster: FakeCluster) -> int:
     return sum((offset.end or 0) - offset.lag for offset in offsets if offset.lag is not None)
 
 
-class Calls(Counter[bytes]):
-    """Counts calls for each value. Stops all runs when each value was counted."""
-
-    def __init__(self, values: int = RECORDS) -> None:
-        super().__init__()
-        self._values = values
-
-    def add(self, record: ConsumerRecord) -> None:
-        """Count a call."""
-        self[record.value] += 1
-        if len(self) == self._values:
-            parallel.stop()
-
-
 # --- AsyncConsumer ---------------------------------------------------------------------------------------------------
 
 
@@ -81,7 +67,7 @@ class Calls(Counter[bytes]):
 def test_an_async_consumer(cluster: FakeCluster, order: Any) -> None:
     """`await process(…)` calls the handler in the event loop of the caller, in order, and commits everything."""
     seen: list[ConsumerRecord] = []
-    calls = Calls()
+    calls = Finished(RECORDS)
     running: Counter[object] = Counter()
     threads = set()
 
@@ -111,7 +97,7 @@ def test_an_async_consumer(cluster: FakeCluster, order: Any) -> None:
 def test_failures_in_an_event_loop(cluster: FakeCluster) -> None:
     """Records are tried again, become dead letters, and errors of on_failure="stop" are raised."""
     dead: list[bytes] = []
-    calls = Calls()
+    calls = Finished(RECORDS)
 
     async def handle(record: ConsumerRecord) -> None:
         if record.value == b"55":
@@ -137,7 +123,7 @@ def test_failures_in_an_event_loop(cluster: FakeCluster) -> None:
 
 def test_a_stopped_run_in_an_event_loop(cluster: FakeCluster) -> None:
     """`stop()` waits for handlers. The next run on the same consumer continues with what was not started."""
-    calls = Calls()
+    calls = Finished(RECORDS)
 
     async def handle(record: ConsumerRecord) -> None:
         await asyncio.sleep(0.001)
@@ -164,7 +150,7 @@ def test_a_stopped_run_in_an_event_loop(cluster: FakeCluster) -> None:
 
 def test_a_cancelled_run(cluster: FakeCluster) -> None:
     """If the task is cancelled, what is finished is committed later, and the next run processes only the rest."""
-    finished = Calls()
+    finished = Finished(RECORDS)
     stuck = {b"3", b"77"}
 
     async def handle(record: ConsumerRecord) -> None:
@@ -245,7 +231,7 @@ def test_a_class_of_the_application(cluster: FakeCluster) -> None:
     class Own(ShareConsumer):
         """A class in a module of the application."""
 
-    finished = Calls()
+    finished = Finished(RECORDS)
     options: dict[str, Any] = {"group_id": "shared", "share_acknowledgement_mode": "explicit"}
     with Own("t", bootstrap_servers=cluster.bootstrap_servers, **options) as source:
         summary = process(source, finished.add, workers=4, order="none")

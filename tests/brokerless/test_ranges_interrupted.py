@@ -17,8 +17,7 @@ from kconsumer.arrow import RecordBatch, Table
 from kconsumer.errors import StateError
 from kconsumer.ranges import Gap, RangeClient, RangeReader, TopicReader, scan_topic
 from kconsumer.records import ConsumerRecords
-from kconsumer.testing.batches import build_batch
-from support.fakes.log_broker import LogBroker
+from support.fakes.log_broker import BATCHES, GAPS, OFFSETS, SPAN, LogBroker, compacted
 from support.harnesses.interruptions import (
     Interruption,
     Tracer,
@@ -29,9 +28,6 @@ from support.harnesses.interruptions import (
     raising,
 )
 
-BATCHES, SIZE, SPAN = 4, 10, 13  # records and offsets of a batch: its last three offsets were compacted
-OFFSETS = [SPAN * batch + n for batch in range(BATCHES) for n in range(SIZE)]
-GAPS = tuple(Gap(SPAN * batch + SIZE, SPAN * (batch + 1), "compaction") for batch in range(BATCHES))
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 ENGINES = ["classic", "threaded"]
 ROWS = 25
@@ -41,13 +37,7 @@ STRIDE = 29  # reading a topic makes thousands of calls, most of them while it c
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LogBroker]:
     """A broker with two partitions that have the same records."""
-    with LogBroker(2) as broker:
-        for log in broker.logs:
-            for number in range(BATCHES):
-                base = SPAN * number
-                values = [b"%d" % (base + n) for n in range(SIZE)]
-                log.add(build_batch(values, base_offset=base, last_offset_delta=SPAN - 1), base + SPAN)
-            log.append(100)  # beyond the end of the range, so that no fetch waits
+    with compacted() as broker:
         yield broker
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from kconsumer import Consumer
+from kconsumer import Consumer, TopicPartition
 from support.aio.asyncio_tests import runs_on_asyncio
 from support.aio.blocking import BlockingConsumer, ThreadRunners
 from support.brokers.fake_kafka import FakeKafka
@@ -25,6 +25,7 @@ from support.brokers.needed_versions import missing_in
 from support.brokers.real_broker_twins import has_real_broker_twin
 from support.harnesses.awaited import EventLoop
 from support.harnesses.ordering import longest_first
+from support.harnesses.polling import numbered
 from support.nightly import is_engine_nightly
 
 CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
@@ -220,3 +221,20 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         if request.param == "awaitable":
             loop.replace_names(request.module, monkeypatch)
         yield request.param
+
+
+@pytest.fixture
+def ten(kafka: Kafka, topic_name: str) -> TopicPartition:
+    """A partition with the values 0 to 9."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(10))
+    return TopicPartition(topic_name, 0)
+
+
+@pytest.fixture
+def topic(kafka: Kafka, topic_name: str) -> str:
+    """A topic of two partitions with the values 0 to 9 each."""
+    kafka.create_topic(topic_name, 2)
+    for partition in (0, 1):
+        kafka.produce(topic_name, numbered(10), partition=partition)
+    return topic_name

@@ -24,15 +24,6 @@ EAGER, COOPERATIVE = "range", "cooperative-sticky"
 
 
 @pytest.fixture
-def topic(kafka: Kafka, topic_name: str) -> str:
-    """A topic of two partitions with the values 0 to 9 each."""
-    kafka.create_topic(topic_name, 2)
-    for partition in (0, 1):
-        kafka.produce(topic_name, numbered(10), partition=partition)
-    return topic_name
-
-
-@pytest.fixture
 def member(topic_name: str, new_consumer: New, engine: dict[str, Any]) -> New:
     """Returns a function that makes members of one group. Classic members use the eager protocol by default."""
     eager = {} if "group_protocol" in engine else {"assignors": [EAGER]}

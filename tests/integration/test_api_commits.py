@@ -40,14 +40,6 @@ class Outcomes:
 
 
 @pytest.fixture
-def ten(kafka: Kafka, topic_name: str) -> TopicPartition:
-    """A partition with the values 0 to 9."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, numbered(10))
-    return TopicPartition(topic_name, 0)
-
-
-@pytest.fixture
 def member(topic_name: str, new_consumer: New) -> New:
     """Returns a function that makes consumers of one group without automatic commits."""
 

@@ -18,14 +18,6 @@ New = Callable[..., Consumer]
 
 
 @pytest.fixture
-def ten(kafka: Kafka, topic_name: str) -> TopicPartition:
-    """A partition with the values 0 to 9."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, numbered(10))
-    return TopicPartition(topic_name, 0)
-
-
-@pytest.fixture
 def two(kafka: Kafka, topic_name: str) -> tuple[TopicPartition, ...]:
     """Two partitions with the values 0 to 9 each."""
     kafka.create_topic(topic_name, 2)

@@ -14,20 +14,11 @@ from kconsumer import Consumer, GroupMetadata
 from kconsumer.errors import CommitFailedError
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
-from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, read, tps
+from support.harnesses.polling import Recorder, await_assignment, poll_until, read, tps
 
 pytestmark = pytest.mark.classic_protocol
 
 New = Callable[..., Consumer]
-
-
-@pytest.fixture
-def topic(kafka: Kafka, topic_name: str) -> str:
-    """A topic of two partitions with the values 0 to 9 each."""
-    kafka.create_topic(topic_name, 2)
-    for partition in (0, 1):
-        kafka.produce(topic_name, numbered(10), partition=partition)
-    return topic_name
 
 
 @pytest.fixture

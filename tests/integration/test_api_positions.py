@@ -16,14 +16,6 @@ from support.harnesses.stopwatch import Stopwatch
 New = Callable[..., Consumer]
 
 
-@pytest.fixture
-def ten(kafka: Kafka, topic_name: str) -> TopicPartition:
-    """A partition with the values 0 to 9."""
-    kafka.create_topic(topic_name)
-    kafka.produce(topic_name, numbered(10))
-    return TopicPartition(topic_name, 0)
-
-
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_seek_to_end_beginning_and_middle(kafka: Kafka, topic_name: str, new_consumer: New, compression: str) -> None:
     """position() returns the offset of each seek before any poll, and polls read from there (Java testSeek)."""

@@ -12,7 +12,7 @@ from kconsumer import Assignment, Assignor, ClusterView, Consumer, RebalanceList
 from kconsumer.assignors import load
 from kconsumer.errors import FencedInstanceIdError
 from support.brokers.kafka import Kafka
-from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, polled, read, tps
+from support.harnesses.polling import Recorder, await_assignment, poll_until, polled, read, tps
 from support.harnesses.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.classic_protocol
@@ -34,15 +34,6 @@ class CountingRange(Assignor):
         """Assign as the range assignor does, and count the call."""
         self.assigned += 1
         return self.range.assign(cluster, subscriptions)
-
-
-@pytest.fixture
-def topic(kafka: Kafka, topic_name: str) -> str:
-    """A topic of two partitions with the values 0 to 9 each."""
-    kafka.create_topic(topic_name, 2)
-    for partition in (0, 1):
-        kafka.produce(topic_name, numbered(10), partition=partition)
-    return topic_name
 
 
 @pytest.fixture

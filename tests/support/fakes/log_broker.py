@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from kconsumer.ranges import Gap
 from kconsumer.schema import FETCH, LIST_OFFSETS, METADATA
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
 from kconsumer.schema.metadata import (
@@ -14,11 +17,18 @@ from kconsumer.schema.metadata import (
     MetadataResponseTopic,
 )
 from kconsumer.schema.offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
+from kconsumer.testing.batches import build_batch
 from support.fakes.scripted_broker import Received, ScriptedBroker
 from support.harnesses.fetching import TOPIC_ID, Log
 
 EARLIEST = -2  # the timestamp that ListOffsets takes for it
 IDLE_S = 0.002  # how long a fetch that finds nothing waits, in place of `max_wait_ms`; meanwhile nothing is served
+
+
+# What `compacted` has.
+BATCHES, SIZE, SPAN = 4, 10, 13  # records and offsets of a batch: its last three offsets were compacted
+OFFSETS = [SPAN * batch + n for batch in range(BATCHES) for n in range(SIZE)]
+GAPS = tuple(Gap(SPAN * batch + SIZE, SPAN * (batch + 1), "compaction") for batch in range(BATCHES))
 
 
 class LogBroker(ScriptedBroker):
@@ -78,3 +88,15 @@ class LogBroker(ScriptedBroker):
             log_start_offset=log.start,
             records=log.read(asked.fetch_offset, asked.partition_max_bytes),
         )
+
+
+@contextmanager
+def compacted() -> Iterator[LogBroker]:
+    """Run a broker with two partitions that have the same records, OFFSETS and GAPS, and one record behind them."""
+    with LogBroker(2) as broker:
+        for log in broker.logs:
+            for base in range(0, BATCHES * SPAN, SPAN):
+                values = [b"%d" % (base + n) for n in range(SIZE)]
+                log.add(build_batch(values, base_offset=base, last_offset_delta=SPAN - 1), base + SPAN)
+            log.append(100)  # beyond the end of the range, so that no fetch waits
+        yield broker

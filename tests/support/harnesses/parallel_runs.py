@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from kconsumer import ConsumerRecord, parallel
 from kconsumer.parallel import Processor, ShareProcessor, Summary
 from kconsumer.testing import FakeCluster
 
@@ -23,6 +25,20 @@ def options(cluster: FakeCluster, **more: Any) -> dict[str, Any]:
         "enable_auto_commit": False,
         **more,
     }
+
+
+class Finished(Counter[bytes]):
+    """Counts the calls for each value. Stops all runs when there were calls for this number of values."""
+
+    def __init__(self, values: int) -> None:
+        super().__init__()
+        self._values = values
+
+    def add(self, record: ConsumerRecord) -> None:
+        """Count a call."""
+        self[record.value] += 1
+        if len(self) == self._values:
+            parallel.stop()
 
 
 def finished(summary: Summary) -> int:

@@ -14,16 +14,7 @@ from kconsumer.parallel.flows import await_flow
 from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.settings import Settings
 from kconsumer.parallel.work_queue import RECLAIM_INTERVAL_S, Worker, WorkQueue
-
-
-class StandingClock:
-    """A clock that a test sets."""
-
-    now_ms = 0.0
-
-    def now(self) -> float:
-        """Returns the time of the test."""
-        return self.now_ms
+from kconsumer.testing.clock import VirtualClock
 
 
 class Waited(Exception):
@@ -52,12 +43,12 @@ class OneThread(Concurrency):
 
 
 @pytest.fixture
-def clock() -> StandingClock:
+def clock() -> VirtualClock:
     """The clock of the queue."""
-    return StandingClock()
+    return VirtualClock()
 
 
-def queue_of(clock: StandingClock, records: int, **settings: Any) -> tuple[WorkQueue, OffsetTracker]:
+def queue_of(clock: VirtualClock, records: int, **settings: Any) -> tuple[WorkQueue, OffsetTracker]:
     """Returns a queue with records of a partition, and their tracker."""
     queue = WorkQueue(Settings(workers=2, order="none", **settings), OneThread(clock), lambda: None)  # type: ignore[arg-type]
     tracker = OffsetTracker(TopicPartition("t", 0))
@@ -70,23 +61,23 @@ def taken(worker: Worker) -> list[int]:
     return [task[2].offset for task in worker.tasks]
 
 
-def test_a_busy_worker_takes_what_a_slow_one_has_not_started(clock: StandingClock) -> None:
+def test_a_busy_worker_takes_what_a_slow_one_has_not_started(clock: VirtualClock) -> None:
     """Though other records are ready, those that were taken with a slow one do not wait for its handler."""
     queue, _ = queue_of(clock, 100)
     slow, busy = queue.new_worker(), queue.new_worker()
     slow.limit = 4
     queue.exchange(slow)
     slow.current = slow.tasks.popleft()
-    clock.now_ms = 1000 * RECLAIM_INTERVAL_S - 1
+    clock.advance(1000 * RECLAIM_INTERVAL_S - 1)
     queue.exchange(busy)
     assert ([1, 2, 3], [4]) == (taken(slow), taken(busy))
     busy.tasks.clear()
-    clock.now_ms += 1000 * RECLAIM_INTERVAL_S
+    clock.advance(1000 * RECLAIM_INTERVAL_S)
     queue.exchange(busy)
     assert ([], [1]) == (taken(slow), taken(busy))
 
 
-def test_an_idle_worker_does_not_wait_while_another_has_records(clock: StandingClock) -> None:
+def test_an_idle_worker_does_not_wait_while_another_has_records(clock: VirtualClock) -> None:
     """It takes what another one has not started, though that one has not started its first record yet either."""
     queue, _ = queue_of(clock, 7)
     other, idle = queue.new_worker(), queue.new_worker()
@@ -102,7 +93,7 @@ def test_an_idle_worker_does_not_wait_while_another_has_records(clock: StandingC
     assert [1, 2, 3, 4, 5, 6] == sorted(started)
 
 
-def test_an_error_that_takes_no_note_ends_the_run(clock: StandingClock) -> None:
+def test_an_error_that_takes_no_note_ends_the_run(clock: VirtualClock) -> None:
     """An exception whose notes cannot be extended is the error of the run like any other."""
     queue, _ = queue_of(clock, 1)
     worker = queue.new_worker()
@@ -113,14 +104,14 @@ def test_an_error_that_takes_no_note_ends_the_run(clock: StandingClock) -> None:
     assert (error, True) == (queue.error, queue.stopping)
 
 
-def test_records_that_wait_are_not_runnable(clock: StandingClock) -> None:
+def test_records_that_wait_are_not_runnable(clock: VirtualClock) -> None:
     """A record that waits for its retry makes room for another one."""
     queue, _ = queue_of(clock, 3)
     worker = queue.new_worker()
     queue.exchange(worker)
     assert queue.retry(worker.tasks.popleft(), ValueError())
     assert (3, 2) == (queue.in_flight, queue.runnable)
-    clock.now_ms = 1e6
+    clock.advance(1e6)
     queue.exchange(worker)
     assert (3, 3) == (queue.in_flight, queue.runnable)
 
