@@ -24,7 +24,6 @@ from support.harnesses.fetching import TOPIC_ID, Log
 EARLIEST = -2  # the timestamp that ListOffsets takes for it
 IDLE_S = 0.002  # how long a fetch that finds nothing waits, in place of `max_wait_ms`; meanwhile nothing is served
 
-
 # What `compacted` has.
 BATCHES, SIZE, SPAN = 4, 10, 13  # records and offsets of a batch: its last three offsets were compacted
 OFFSETS = [SPAN * batch + n for batch in range(BATCHES) for n in range(SIZE)]

@@ -14,7 +14,7 @@ import struct
 import threading
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from kconsumer._core.codec import decode, encode
 from kconsumer.schema import API_VERSIONS, APIS, GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
@@ -178,7 +178,7 @@ class ScriptedBroker(Script):
         """Returns the address in the form of ConsumerConfig."""
         return ((self.host, self.port),)
 
-    def __enter__(self) -> ScriptedBroker:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
