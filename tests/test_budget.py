@@ -47,8 +47,8 @@ BUDGET = {
     "kconsumer/**/*": 94_116,
     "assignors/**/*": 1_700,
     "tests/README.md": 60,
-    "tests/**/*.py": 112_703,
-    "benchmarks/**/*.py": 8_689,
+    "tests/**/*.py": 112_716,
+    "benchmarks/**/*.py": 8_693,
     "tools/*.py": 670,
     "examples/**/*.py": 2_502,
     "docs/**/*.py": 2_240,
@@ -56,8 +56,8 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 61,
     "benchmarks/README.md": 152,
-    "docs/**/*.md": 10_159,
-    "docs/design/*.md": 1_321,
+    "docs/**/*.md": 10_176,
+    "docs/design/*.md": 1_335,
 }
 
 
