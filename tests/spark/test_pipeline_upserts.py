@@ -36,13 +36,20 @@ def test_a_database_has_the_newest_rows(spark: Any, tmp_path: Path, seed: int) -
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_table_has_the_newest_rows(tmp_path: Path, form: str) -> None:
-    """The same for tables of Delta and Iceberg, in a session with their package."""
+    """The same for tables of Delta and Iceberg, in a session with their package. The path of a Delta table may be
+    relative to the working folder, and have characters that SQL has to quote.
+    """
     about = FORMATS[form]
     sink = {"format": form, "partition_by": ["date"], **placed(about["sink"], tmp_path)}
-    query = f"SELECT id, note, kafka_offset FROM {placed(about['tables'], tmp_path)['rows']}"
+    table = placed(about["tables"], tmp_path)["rows"]
+    if form == "delta":
+        sink["path"], table = "of `a` 'b'/rows", f"delta.`{tmp_path}/of ``a`` 'b'/rows`"
+    query = f"SELECT id, note, kafka_offset FROM {table}"
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", **placed(about["spark"], tmp_path)}
     given = [json.dumps(table_formats.jars(form)), json.dumps(settings), json.dumps(sink), query, str(tmp_path)]
     environment = {"PYSPARK_PYTHON": sys.executable, **os.environ, "PYTHONPATH": python_path()}
     command = [sys.executable, str(upserts.__file__), *given]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=350, check=False)
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=350, check=False
+    )
     assert 0 == done.returncode, done.stderr[:3000] + done.stderr[-3000:]

@@ -11,5 +11,6 @@ def session_settings() -> dict[str, str]:
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.streaming.pollingDelay": "50ms",
+        "spark.python.authenticate.socketTimeout": "120s",  # on a busy machine; Spark's default is 15 s
         "spark.sql.session.timeZone": "UTC",
     }
