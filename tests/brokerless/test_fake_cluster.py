@@ -155,14 +155,6 @@ def test_wrong_options(options: dict[str, Any], error: type[Exception], message:
         FakeCluster(**options)
 
 
-def test_a_port_in_use() -> None:
-    """The error of a port that is in use contains the address."""
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        with pytest.raises(OSError, match=f"127.0.0.1:{port}"):
-            FakeCluster(port=port).__enter__()
-
-
 def test_calls_outside_the_block() -> None:
     """A call before or after the `with` block raises an error that says so."""
     cluster = FakeCluster()

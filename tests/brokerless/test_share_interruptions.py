@@ -11,7 +11,7 @@ import pyarrow
 import pytest
 
 from kconsumer import ShareConsumer
-from kconsumer.errors import KafkaError, StateError, UnsupportedVersionError
+from kconsumer.errors import KafkaError, StateError
 from kconsumer.testing import FakeCluster
 from support.members.share_groups import configure_group, poll_records
 
@@ -121,14 +121,6 @@ def test_an_abandoned_consumer(cluster: FakeCluster) -> None:
         del consumer
     with make(cluster) as other:
         assert [(0, 2), (1, 2), (2, 2)] == deliveries(other, 3)
-
-
-def test_an_old_cluster() -> None:
-    """A cluster without share groups leads to an error that names the version to use."""
-    with FakeCluster(version="3.9") as cluster:
-        cluster.create_topic("t", partitions=1)
-        with make(cluster) as consumer, pytest.raises(UnsupportedVersionError, match=r"share groups need Kafka 4\.2"):
-            poll_records(consumer, 1)
 
 
 def test_arrow(cluster: FakeCluster) -> None:

@@ -269,18 +269,6 @@ def test_dump_shows_what_is_in_a_segment(broker: Kafka, reader: New, topic_name:
     assert {topic_name} == {row["topic"] for row in dumped}
 
 
-def test_log_append_time(broker: Kafka, reader: New, topic_name: str) -> None:
-    """Records have the broker's timestamp and the type LogAppendTime, whatever timestamp the producer wrote, with every
-    codec.
-    """
-    broker.create_topic(topic_name, 1, config={"message.timestamp.type": "LogAppendTime"})
-    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-        broker.produce(topic_name, [b"a", b"b"], timestamps=[1, 2], compression=codec)
-    ours = read_all(reader(), topic_name, 1)
-    assert {1} == {row[1] for row in ours[0]}
-    assert read_to_end(broker, topic_name, 1) == ours
-
-
 def test_a_topic_that_the_broker_compresses(broker: Kafka, reader: New, topic_name: str) -> None:
     """With compression.type=zstd, records sent with any codec are stored and read with zstd."""
     broker.create_topic(topic_name, 1, config={"compression.type": "zstd"})

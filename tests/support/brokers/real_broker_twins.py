@@ -57,7 +57,6 @@ REAL_BROKER_TWINS: dict[str, str] = {
     "test_transactions.py::test_an_aborted_tail[kafka-classic]": PRODUCERS,
     "test_transactions.py::test_an_open_transaction_is_the_end[kafka-classic]": PRODUCERS,
     "test_transactions.py::test_interleaved_transactions[kafka-consumer-0]": PRODUCERS,
-    "test_transactions.py::test_log_append_time": SEGMENTS,
 }
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
+
+from kconsumer import Consumer
 
 CLASSIC = 'kconsumer.Consumer(bootstrap_servers="localhost:1", group_id="g")'
 EPOCHS = 'kconsumer.Consumer(bootstrap_servers="localhost:1", group_id="g", group_protocol="consumer")'
@@ -107,3 +111,10 @@ def test_version() -> None:
     from kconsumer._version import VERSION
 
     assert VERSION == kconsumer.__version__
+
+
+def test_the_constructor_connects_nothing_and_starts_nothing() -> None:
+    """The constructor opens no descriptor and starts no thread, even if no process listens at the address."""
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    with Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g"):
+        assert before == (len(os.listdir("/proc/self/fd")), threading.active_count())
