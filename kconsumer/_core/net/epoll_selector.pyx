@@ -5,7 +5,7 @@ instructions of a poll with one record.
 """
 
 cimport cython
-from cpython.exc cimport PyErr_SetFromErrno
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
 from libc.math cimport INFINITY, ceil
 
@@ -93,7 +93,9 @@ cdef class EpollSelector:
         cdef list found = []
         with nogil:
             count = epoll_wait(self.descriptor, events, MAX_EVENTS, rounded_ms)
-        if count < 0 and errno != EINTR:
+        if count < 0 and errno == EINTR:
+            PyErr_CheckSignals()    # runs their handlers
+        elif count < 0:
             PyErr_SetFromErrno(OSError)
         for i in range(count):
             event = <int> events[i].events

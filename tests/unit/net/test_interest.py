@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import selectors
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from types import FrameType
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from kconsumer.net import interest
 from kconsumer.net.interest import READ, WRITE, Selector, SelectorInterest, make_selector
 from kconsumer.net.wakeup import Waker
+from support.harnesses.interruptions import Interruption, handler, raising
 
 FILES = (interest.__file__, selectors.__file__)
 
@@ -137,3 +140,16 @@ def test_a_socket_that_was_closed_in_the_middle(made: SelectorInterest) -> None:
         again.close()
         if over:
             break
+
+
+def select_until_alarm(selector: Selector) -> None:
+    """Let SIGALRM arrive soon, and wait for much longer."""
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
+    selector.select(20)
+
+
+def test_a_signal_ends_a_wait() -> None:
+    """A handler of a signal that arrives during a wait runs at once, and its exception ends the wait."""
+    selector = make_selector()
+    with handler(signal.SIGALRM, raising), closing(selector), pytest.raises(Interruption):
+        select_until_alarm(selector)
