@@ -12,9 +12,9 @@ if `signal.getsignal` returns Python's handler, and a handler that calls the one
 
 A section begins by replacing the handlers that earlier ones have found, usually that of Ctrl-C alone. Then it compares
 the handlers of all signals with those that it saw last, because the user may have installed one since, and does more
-only if one of them is another object. Callbacks run between sections, so a nested section need not look again. All
-this is compiled code (`kconsumer._core.lock`), 0.6 µs for a section. What happens to a signal that arrives is decided
-here.
+only if one of them is another object. Callbacks run between sections, so a nested section need not look again, unless
+it has run log handlers or reporters. All this is compiled code (`kconsumer._core.lock`), 0.6 µs for a section. What
+happens to a signal that arrives is decided here.
 """
 
 from __future__ import annotations
