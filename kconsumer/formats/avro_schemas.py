@@ -359,6 +359,8 @@ def _converted(schema: AvroSchema, given: Any) -> Any:
         items = given.values() if isinstance(given, dict) else given if isinstance(given, list) else ()
         return [_converted(schema.parts[0], item) for item in items]
     if kind == "map":
+        if isinstance(given, list) and given:  # Java counts its items, and finds no keys
+            raise _no_default(schema, given)
         row = given if isinstance(given, dict) else {}
         return {key: _converted(schema.parts[0], item) for key, item in row.items()}
     if not _alike(kind, given) or (kind == "enum" and given not in schema.symbols):

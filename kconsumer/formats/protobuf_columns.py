@@ -19,7 +19,7 @@ from kconsumer.formats.framing import read_indexes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ProtobufDecoder", "load", "type_of"]
+__all__ = ["ProtobufDecoder", "load", "parsed", "type_of"]
 
 # FieldDescriptor.cpp_type -> a type; `_single` handles the others.
 PLAIN = {1: "int", 2: "bigint", 3: "bigint", 5: "double", 6: "float", 7: "boolean", 9: "string"}
@@ -53,7 +53,15 @@ class ProtobufDecoder:
         return Decoded(to_column(rows, self._kind, bad), bad)
 
     def _read(self, value: bytes) -> Any:
-        return self._convert(self._class.FromString(read_indexes(value)[1] if self._framed else value))
+        return self._convert(parsed(self._class, read_indexes(value)[1] if self._framed else value))
+
+
+def parsed(kind: Any, data: bytes) -> Any:
+    """Returns the message of a class. Raises DecodeError for other bytes, and ValueError without required fields."""
+    message = kind.FromString(data)
+    if not message.IsInitialized():  # Java's parser checks this
+        raise ValueError(f"required fields are missing: {', '.join(message.FindInitializationErrors())[:200]}")
+    return message
 
 
 def load(path: str) -> str:

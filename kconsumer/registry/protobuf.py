@@ -8,6 +8,7 @@ from typing import Any
 
 from kconsumer.errors import ConfigError
 from kconsumer.formats.framing import SchemaId, read_indexes, split
+from kconsumer.formats.protobuf_columns import parsed
 from kconsumer.registry.clients import required
 from kconsumer.registry.schemas import SERIALIZED, Schemas
 
@@ -44,7 +45,7 @@ class ProtobufDeserializer:
         key, framed = split(data, context.headers, context.field)
         indexes, body = read_indexes(framed)
         kind = self._message_type if self._classes is None else self._classes.get(key, indexes)
-        return kind.FromString(body)
+        return parsed(kind, body)
 
 
 class ProtobufClasses:

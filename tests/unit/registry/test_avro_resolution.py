@@ -234,6 +234,13 @@ def test_schemas_as_java_parses_them(writer: Any, reader: Any, data: bytes, expe
         assert expected == AvroDeserializer(OneSchema(json.dumps(writer)), reader)(FRAME + data, CONTEXT)
 
 
+def test_a_default_of_another_branch() -> None:
+    """Java takes a list for a default of a map if that is the first branch, and then cannot read it if it has items."""
+    kinds = [{"type": "map", "values": "int"}, {"type": "array", "items": "int"}]
+    cases = [Case(json.dumps(record_of()), json.dumps(record_of([kinds, default])), [b""]) for default in ([], [1])]
+    assert ["{s6630:{}}", "!"] == [printed(*objects(case)) for case in cases]
+
+
 def test_defaults_are_new_objects() -> None:
     """A default that can be changed belongs to one value only."""
     reader = '{"type":"record","name":"r","fields":[{"name":"a","type":{"type":"array","items":"int"},"default":[1]}]}'

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 from google.protobuf import descriptor_pb2, descriptor_pool
@@ -19,7 +20,13 @@ from jsonschema import ValidationError
 from kconsumer.deserializers import SerializationContext
 from kconsumer.errors import ConfigError
 from kconsumer.formats.framing import UnknownSchemaError
-from kconsumer.registry import AvroDeserializer, JsonSchemaDeserializer, ProtobufDeserializer, Schemas
+from kconsumer.registry import (
+    AvroDeserializer,
+    JsonSchemaDeserializer,
+    ProtobufColumns,
+    ProtobufDeserializer,
+    Schemas,
+)
 from kconsumer.registry.clients import resolved
 from kconsumer.registry.protobuf import known_file
 from support.registry import values
@@ -226,6 +233,19 @@ def test_message_indexes_that_are_not_possible(client: Any, indexes: bytes, mess
     data = values.protobuf(client, order(number=7))
     with pytest.raises(ValueError, match=message):
         ProtobufDeserializer(client)(data[:5] + indexes, CONTEXT)
+
+
+def test_messages_without_a_required_field() -> None:
+    """A message of proto2 without a required field is refused, as an object and in a column."""
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto")
+    file.message_type.add(name="A").field.add(name="needed", number=1, label=2, type=5)
+    read = ProtobufDeserializer(Fixed(Schema(base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF")))
+    found: Any = read(b"\0\0\0\0\1\0\x08\7", CONTEXT)
+    assert 7 == found.needed
+    with pytest.raises(ValueError, match="required fields are missing: needed"):
+        read(b"\0\0\0\0\1\0\x10\7", CONTEXT)
+    column = ProtobufColumns(type(found)).decode(pyarrow.array([b"\0\0\0\0\1\0\x08\7", b"\0\0\0\0\1\0"]))
+    assert ([{"needed": 7}, None], [1]) == (column.column.to_pylist(), [*column.bad])
 
 
 @pytest.mark.parametrize("name", ["order.json", "http://example.com/schemas/order.json"])
