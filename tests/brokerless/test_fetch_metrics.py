@@ -94,7 +94,7 @@ def test_the_age_of_the_last_record(cluster: FakeCluster, new_consumer: Callable
 
 
 class Halving:
-    """An interceptor that drops records with odd offsets, and creates the others anew."""
+    """An interceptor that drops records with odd offsets, and copies the others into a new batch."""
 
     def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:
         return ConsumerRecords([record for record in records if record.offset % 2 == 0])
