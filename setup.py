@@ -1,7 +1,8 @@
 """The extension table and the build kinds; everything else is in pyproject.toml.
 
 KCONSUMER_BUILD=release (default) | quick (not optimized, for tests of packages) | trace (line tracing for coverage) |
-asan (address and undefined-behaviour checks) | asan-quick (the same, not optimized)
+asan (address and undefined-behaviour checks) | asan-quick (the same, not optimized) |
+tsan (races between threads; for a Python that is built with ThreadSanitizer, too)
 """
 
 import os
@@ -33,6 +34,10 @@ KINDS = {
             *WARNINGS,
         ],
         "extra_link_args": ["-fsanitize=address,undefined"],
+    },
+    "tsan": {
+        "extra_compile_args": ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=thread", *WARNINGS],
+        "extra_link_args": ["-fsanitize=thread"],
     },
 }
 # Compiles in a third of the time, for `make test`.
