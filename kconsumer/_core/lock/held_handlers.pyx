@@ -43,7 +43,7 @@ cdef class HeldHandlers:
     @property
     def held(self):
         """True if the calling thread defers handlers."""
-        return self.active and PyThread_get_thread_ident() == self.main
+        return PyThread_get_thread_ident() == self.main and self.active
 
     def hold(self, wake=None):
         """Begin to defer signal handlers. `wake` is called when a signal arrives.
@@ -58,7 +58,7 @@ cdef class HeldHandlers:
         return self.begin(wake)
 
     cdef bint begin(self, object wake) except -1:
-        if self.active or PyThread_get_thread_ident() != self.main:
+        if PyThread_get_thread_ident() != self.main or self.active:  # no other thread may read `active`
             return False
         try:
             for number in self.known:
