@@ -47,8 +47,8 @@ BUDGET = {
     "kconsumer/**/*": 94_129,
     "assignors/**/*": 1_700,
     "tests/README.md": 60,
-    "tests/**/*.py": 112_321,
-    "benchmarks/**/*.py": 8_693,
+    "tests/**/*.py": 112_352,
+    "benchmarks/**/*.py": 8_697,
     "tools/*.py": 670,
     "examples/**/*.py": 2_502,
     "docs/**/*.py": 2_240,
@@ -56,8 +56,8 @@ BUDGET = {
     "CONTRIBUTING.md": 90,
     "CHANGELOG.md": 61,
     "benchmarks/README.md": 152,
-    "docs/**/*.md": 10_181,
-    "docs/design/*.md": 1_335,
+    "docs/**/*.md": 10_201,
+    "docs/design/*.md": 1_348,
 }
 
 
