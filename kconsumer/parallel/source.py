@@ -139,8 +139,9 @@ class Source:
 
     @property
     def all_blocked(self) -> bool:
-        """True if all partitions are paused, by this run or by the application."""
-        return not set(self.call(self._consumer.assignment)) - set(self.call(self._consumer.paused))
+        """True if all partitions would be paused if there was room, by this run or by the application."""
+        until_room = self._paused - self._blocked
+        return self.call(self._consumer.assignment) <= self.call(self._consumer.paused) - until_room
 
     def _pause(self, partitions: Collection[TopicPartition]) -> None:
         chosen = (set(partitions) & self.call(self._consumer.assignment)) - self.call(self._consumer.paused)
