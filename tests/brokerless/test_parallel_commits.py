@@ -47,12 +47,18 @@ def test_a_commit_that_fails_after_the_stop_is_repeated(cluster: FakeCluster, er
     """If a run is stopped while its periodic commit is in flight, and this fails, the offsets are committed again."""
     cluster.produce("t", [str(n) for n in range(10)])
     cluster.delay("OffsetCommit", 0.3)
-    cluster.fail_next("OffsetCommit", error)
+    last_seen = threading.Event()
+
+    def handle(record: ConsumerRecord) -> None:
+        if record.offset == 9:
+            cluster.fail_next("OffsetCommit", error)
+            last_seen.set()
+
     with Consumer("t", **options(cluster)) as consumer:
-        processor = Processor(consumer, lambda record: None, commit_interval_s=0.05)
+        processor = Processor(consumer, handle, commit_interval_s=0.05)
 
         def stop() -> None:
-            until(lambda: processor._state.commits._in_flight)
+            until(lambda: last_seen.is_set() and processor._state.commits._in_flight)
             processor.stop()
 
         summary = run_with(processor, stop)
