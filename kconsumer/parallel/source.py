@@ -141,7 +141,7 @@ class Source:
     def all_blocked(self) -> bool:
         """True if all partitions would be paused if there was room, by this run or by the application."""
         until_room = self._paused - self._blocked
-        return self.call(self._consumer.assignment) <= self.call(self._consumer.paused) - until_room
+        return not set(self.call(self._consumer.assignment)) - (self.call(self._consumer.paused) - until_room)
 
     def _pause(self, partitions: Collection[TopicPartition]) -> None:
         chosen = (set(partitions) & self.call(self._consumer.assignment)) - self.call(self._consumer.paused)
