@@ -73,8 +73,9 @@ class Kafka:
         try:
             self.admin.create_topics([topic])[name].result(ADMIN_TIMEOUT_S)
         except KafkaException as error:
-            # librdkafka may lose its handle of a broker just after the start of a cluster; a new client asks again.
-            if error.args[0].code() != KafkaError._DESTROY_BROKER:
+            # librdkafka may lose its handle of a broker just after the start of a cluster, or, with ZooKeeper, ask one
+            # that is not the controller any more; a new client asks again.
+            if error.args[0].code() not in (KafkaError._DESTROY_BROKER, KafkaError.NOT_CONTROLLER):
                 raise
             self._admin = None
             failure = self.admin.create_topics([topic])[name].exception(ADMIN_TIMEOUT_S)

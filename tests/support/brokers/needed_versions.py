@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from support.brokers.fake_kafka_tests import entry_names
 from support.brokers.kafka_jars import release_of
 
 EPOCHS_OF_OFFSETS = "2.2: leader epochs in responses of ListOffsets"
 KNOWN_MEMBERS = "2.2: members have an id before they join (KIP-394); the coordinator waits for one that does not return"
 STATIC_MEMBERS = "2.3: static members (KIP-345)"
+OFFSET_DELETE = "2.4: OffsetDelete (KIP-496)"
+GENERATIONS = "2.5: transactions that check the member and generation of their offsets (KIP-447)"
 SCRAM_USERS = "2.7: SCRAM users made by clients (KIP-554), which set up this broker"
 ILLEGAL_NAMES = "2.8: an error in Metadata for an illegal name; older brokers report a topic that does not exist"
 TOPIC_IDS = "3.1: fetching by topic ids (KIP-516)"
 KEY_UPDATES = "3.2: key updates of TLS 1.3 (KAFKA-13418)"
 SKIPPED_ASSIGNMENT = "3.2: a static leader that returns keeps the assignment (KIP-814)"
 ALERTS = "3.3: support of Java 17, with which older brokers send alerts that cannot be decrypted"
+SUBSCRIPTIONS = "3.7: subscriptions for metrics of clients (KIP-714)"
+GROUP_TYPES = "3.8: types in the list of groups (KIP-1043)"
+TIERED = "3.9: offsets of tiered storage (KIP-1005)"
 NEXT_GENERATION = "4.0: the group protocol of KIP-848"
+OF_ALL_RELEASES = "4.2: share groups (KIP-932), which the page shows as well"
 SHARE_GROUPS = "4.2: share groups (KIP-932); those of 4.0 and 4.1 are previews with other versions of requests"
 
 #: Where no KIP or report says since when, the release is the lowest one of those in `tox.ini` that has it.
 #:
-#: A mark of tests, a module of tests/integration, or tests of it as `module::test` or with their parameters -> the
-#: lowest release that has what they need, and what that is.
+#: A mark of tests, a module of tests/integration, or tests of it by the begin of their name -> the lowest release that
+#: has what they need, and what that is.
 NEEDED_VERSIONS: dict[str, str] = {
     "consumer_protocol": NEXT_GENERATION,
     "test_api_lookups.py::test_offsets_for_times": EPOCHS_OF_OFFSETS,
@@ -35,18 +40,25 @@ NEEDED_VERSIONS: dict[str, str] = {
     "test_api_subscriptions.py::test_illegal_topic_can_be_left": ILLEGAL_NAMES,
     "test_api_subscriptions.py::test_illegal_topic_next_to_a_good_one": ILLEGAL_NAMES,
     "test_api_subscriptions.py::test_topic_that_is_re_created_and_longer": TOPIC_IDS,
-    "test_close_states.py::test_close[joining_while_another_holds_it_up-classic]": KNOWN_MEMBERS,
-    "test_close_states.py::test_close[joining_while_another_holds_it_up-threaded]": KNOWN_MEMBERS,
-    "test_close_states.py::test_close[static_member_joining_while_another_holds_it_up-classic]": STATIC_MEMBERS,
-    "test_close_states.py::test_close[static_member_joining_while_another_holds_it_up-threaded]": STATIC_MEMBERS,
-    "test_close_states.py::test_close[static_member-classic]": STATIC_MEMBERS,
-    "test_close_states.py::test_close[static_member-threaded]": STATIC_MEMBERS,
-    "test_close_states.py::test_close[static_member_with_leave_group-classic]": STATIC_MEMBERS,
-    "test_close_states.py::test_close[static_member_with_leave_group-threaded]": STATIC_MEMBERS,
-    "test_close_states.py::test_close[fenced-classic]": STATIC_MEMBERS,
-    "test_close_states.py::test_close[fenced-threaded]": STATIC_MEMBERS,
-    "test_close_states.py::test_close[fenced_and_not_aware_of_it-classic]": STATIC_MEMBERS,
-    "test_close_states.py::test_close[fenced_and_not_aware_of_it-threaded]": STATIC_MEMBERS,
+    "test_close_states.py::test_close[fenced": STATIC_MEMBERS,
+    "test_close_states.py::test_close[joining_while_another_holds_it_up": KNOWN_MEMBERS,
+    "test_close_states.py::test_close[static_member": STATIC_MEMBERS,
+    "test_cluster_administration.py::test_as_javas_tools_say": SUBSCRIPTIONS,
+    "test_cluster_administration.py::test_commands": SUBSCRIPTIONS,
+    "test_cluster_administration.py::test_offsets_at_special_times": TIERED,
+    "test_cluster_administration.py::test_subscriptions": SUBSCRIPTIONS,
+    "test_docs.py::test_python[docs/groups.md": OF_ALL_RELEASES,
+    "test_docs.py::test_shell[docs/groups.md": OF_ALL_RELEASES,
+    "test_exactly_once.py::test_each_record_once_across_kills": STATIC_MEMBERS,
+    "test_exactly_once.py::test_each_record_once_across_random_kills": STATIC_MEMBERS,
+    "test_exactly_once.py::test_only_the_present_member_commits": GENERATIONS,
+    "test_exactly_once.py::test_results_in_postgres_across_kills": STATIC_MEMBERS,
+    "test_groups.py::test_a_classic_group_is_as_java_says": STATIC_MEMBERS,
+    "test_groups.py::test_listing_is_as_java_says": GROUP_TYPES,
+    "test_groups.py::test_watching_ends_with_ctrl_c": STATIC_MEMBERS,
+    "test_groups_administration.py::test_a_static_member_is_removed": STATIC_MEMBERS,
+    "test_groups_administration.py::test_javas_tool_finds_the_changes": OFFSET_DELETE,
+    "test_retry_topics.py::test_a_killed_member_loses_no_record": STATIC_MEMBERS,
     "test_sasl.py": SCRAM_USERS,
     "test_share_consumer.py": SHARE_GROUPS,
     "test_share_dead_letters.py": SHARE_GROUPS,
@@ -61,5 +73,9 @@ NEEDED_VERSIONS: dict[str, str] = {
 
 def missing_in(version: str, node_id: str, marks: Iterable[str]) -> str | None:
     """Returns what this version of Kafka lacks for a test, given by its id in pytest and its marks, or None."""
-    needed = [NEEDED_VERSIONS[name] for name in (*entry_names(node_id), *marks) if name in NEEDED_VERSIONS]
-    return next((text for text in needed if release_of(version) < release_of(text.partition(":")[0])), None)
+    path, _, test = node_id.partition("::")
+    full, named = f"{path.rpartition('/')[2]}::{test}", set(marks)
+    for name, needed in NEEDED_VERSIONS.items():
+        if (name in named or full.startswith(name)) and release_of(version) < release_of(needed.partition(":")[0]):
+            return needed
+    return None

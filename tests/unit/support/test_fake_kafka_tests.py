@@ -51,3 +51,4 @@ def test_what_old_brokers_lack() -> None:
     assert missing_in("4.2.2", node, []) is None
     assert "KIP-848" in (missing_in("3.9.1", "tests/integration/test_x.py::test_y", ["consumer_protocol"]) or "")
     assert missing_in("2.1.1", "tests/integration/test_x.py::test_y", ["timeout"]) is None
+    assert missing_in("3.9.1", "tests/integration/test_docs.py::test_shell[docs/groups.md:9]", []) is not None
