@@ -9,6 +9,7 @@ from support.brokers.kafka_jars import release_of
 EPOCHS_OF_OFFSETS = "2.2: leader epochs in responses of ListOffsets"
 KNOWN_MEMBERS = "2.2: members have an id before they join (KIP-394); the coordinator waits for one that does not return"
 STATIC_MEMBERS = "2.3: static members (KIP-345)"
+INCREMENTAL_CHANGES = "2.3: IncrementalAlterConfigs (KIP-339)"
 OFFSET_DELETE = "2.4: OffsetDelete (KIP-496)"
 GENERATIONS = "2.5: transactions that check the member and generation of their offsets (KIP-447)"
 SCRAM_USERS = "2.7: SCRAM users made by clients (KIP-554), which set up this broker"
@@ -17,9 +18,12 @@ TOPIC_IDS = "3.1: fetching by topic ids (KIP-516)"
 KEY_UPDATES = "3.2: key updates of TLS 1.3 (KAFKA-13418)"
 SKIPPED_ASSIGNMENT = "3.2: a static leader that returns keeps the assignment (KIP-814)"
 ALERTS = "3.3: support of Java 17, with which older brokers send alerts that cannot be decrypted"
+ILLEGAL_SETTINGS = "3.3: controllers without ZooKeeper, which report an illegal setting as INVALID_CONFIG"
 SUBSCRIPTIONS = "3.7: subscriptions for metrics of clients (KIP-714)"
 GROUP_TYPES = "3.8: types in the list of groups (KIP-1043)"
 TIERED = "3.9: offsets of tiered storage (KIP-1005)"
+GROUP_SETTINGS = "4.0: settings of groups"
+KEPT_GROUPS = "4.0: groups that remain when their last offset is deleted"
 NEXT_GENERATION = "4.0: the group protocol of KIP-848"
 OF_ALL_RELEASES = "4.2: share groups (KIP-932), which the page shows as well"
 SHARE_GROUPS = "4.2: share groups (KIP-932); those of 4.0 and 4.1 are previews with other versions of requests"
@@ -47,6 +51,8 @@ NEEDED_VERSIONS: dict[str, str] = {
     "test_cluster_administration.py::test_commands": SUBSCRIPTIONS,
     "test_cluster_administration.py::test_offsets_at_special_times": TIERED,
     "test_cluster_administration.py::test_subscriptions": SUBSCRIPTIONS,
+    "test_cluster_scenarios.py::test_other_clients_see_what_they_saw[aiokafka-admin": ILLEGAL_SETTINGS,
+    "test_cluster_scenarios.py::test_other_clients_see_what_they_saw[kafka-python-admin": INCREMENTAL_CHANGES,
     "test_docs.py::test_python[docs/groups.md": OF_ALL_RELEASES,
     "test_docs.py::test_shell[docs/groups.md": OF_ALL_RELEASES,
     "test_exactly_once.py::test_each_record_once_across_kills": STATIC_MEMBERS,
@@ -57,7 +63,9 @@ NEEDED_VERSIONS: dict[str, str] = {
     "test_groups.py::test_listing_is_as_java_says": GROUP_TYPES,
     "test_groups.py::test_watching_ends_with_ctrl_c": STATIC_MEMBERS,
     "test_groups_administration.py::test_a_static_member_is_removed": STATIC_MEMBERS,
+    "test_groups_administration.py::test_commands_show_and_then_change": GROUP_SETTINGS,
     "test_groups_administration.py::test_javas_tool_finds_the_changes": OFFSET_DELETE,
+    "test_groups_administration.py::test_offsets_of_a_topic_are_deleted": KEPT_GROUPS,
     "test_retry_topics.py::test_a_killed_member_loses_no_record": STATIC_MEMBERS,
     "test_sasl.py": SCRAM_USERS,
     "test_share_consumer.py": SHARE_GROUPS,
