@@ -178,7 +178,8 @@ class ClientBase(ABC):
         """
         self._engine.wakeup()
 
-    def __del__(self) -> None:
+    # At the end of a process without the GIL, the names of modules are None.
+    def __del__(self, warn: Any = warnings.warn, suppress: Any = contextlib.suppress) -> None:
         guard = getattr(self, "_guard", None)
         if guard is None or guard.closed:
             return
@@ -188,9 +189,9 @@ class ClientBase(ABC):
         guard.closed = True
         try:
             message = f"unclosed <{self._name()}>; {self._how_to_close}"
-            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+            warn(message, ResourceWarning, stacklevel=2, source=self)
         finally:  # a filter may turn the warning into an exception
-            with contextlib.suppress(Exception):  # such as errors of modules that are gone when the process ends
+            with suppress(Exception):  # such as errors of modules that are gone when the process ends
                 self._engine.drop()
 
     def __reduce__(self) -> NoReturn:

@@ -241,13 +241,13 @@ class TableBase(Mapping[K, V]):
             f"the table of topic {self._topic} is not ready after {timeout_s:g} s: {self.status()}{problem}"
         )
 
-    def __del__(self) -> None:
+    def __del__(self, warn: Any = warnings.warn) -> None:
         if self._closed or self._forked:
             return
         self._closed = True
         try:
             message = f"unclosed table of topic {self._topic}; {self._how_to_close}"
-            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+            warn(message, ResourceWarning, stacklevel=2, source=self)
         finally:  # a filter may turn the warning into an exception
             self._stop()
 

@@ -366,7 +366,7 @@ class GroupClient(GroupClientBase, AsyncClosing):
         self._guard.holder = self._guard.enter()
         return await self._engine.run_async(operation)
 
-    def __del__(self) -> None:
+    def __del__(self, warn: Any = warnings.warn) -> None:
         guard = getattr(self, "_guard", None)
         if guard is None or guard.closed:
             return
@@ -374,6 +374,6 @@ class GroupClient(GroupClientBase, AsyncClosing):
         try:
             if not guard.forked:
                 message = "unclosed <GroupClient>; use `async with GroupClient(…)` or await close()"
-                warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+                warn(message, ResourceWarning, stacklevel=2, source=self)
         finally:  # a filter may turn the warning into an exception
             self._engine.abandon()

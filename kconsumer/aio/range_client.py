@@ -203,14 +203,14 @@ class RangeClient(RangeClientBase, AsyncClosing):
             await _close(self._reading)
             self._reading = None
 
-    def __del__(self) -> None:
+    def __del__(self, warn: Any = warnings.warn) -> None:
         consumers = [] if self._reading is None else [self._reading]
         unclosed = [found for found in (*self._committing.values(), *consumers) if not found._guard.closed]
         if not unclosed:
             return
         try:
             message = f"unclosed {self!r}; use `async with` or await close()"
-            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+            warn(message, ResourceWarning, stacklevel=2, source=self)
         finally:  # a filter may turn the warning into an exception
             for consumer in unclosed:
                 abandon(consumer)
