@@ -58,7 +58,7 @@ def condition(rng: random.Random, depth: int = 2) -> str:
 def produce(cluster: FakeCluster) -> None:
     """Produce records with and without keys, values and timestamps to three topics."""
     for topic, partitions in (("t", 3), ("u", 1), ("t-2", 2)):
-        cluster.create_topic(topic, partitions)
+        cluster.create_topic(topic, partitions, retention_ms=-1)  # the old records would be deleted after five minutes
         for number in range(24):
             cluster.produce(
                 topic, [b"v%d" % number if number % 5 else None], partition=number % partitions,
