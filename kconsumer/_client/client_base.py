@@ -43,6 +43,7 @@ class ClientBase(ABC):
     _guard: AccessGuard
     _iteration: Iteration
     _closing = False  # close() was called
+    _warn, _suppress = staticmethod(warnings.warn), contextlib.suppress  # without the GIL, `__del__` finds no modules
     _how_to_close: str  # the advice of the warning about a consumer that was not closed
 
     def _start(self, config: ConsumerConfig, engine: ClientEngine, topics: Sequence[str]) -> None:
@@ -178,8 +179,7 @@ class ClientBase(ABC):
         """
         self._engine.wakeup()
 
-    # At the end of a process without the GIL, the names of modules are None.
-    def __del__(self, warn: Any = warnings.warn, suppress: Any = contextlib.suppress) -> None:
+    def __del__(self) -> None:
         guard = getattr(self, "_guard", None)
         if guard is None or guard.closed:
             return
@@ -189,9 +189,9 @@ class ClientBase(ABC):
         guard.closed = True
         try:
             message = f"unclosed <{self._name()}>; {self._how_to_close}"
-            warn(message, ResourceWarning, stacklevel=2, source=self)
+            self._warn(message, ResourceWarning, stacklevel=2, source=self)
         finally:  # a filter may turn the warning into an exception
-            with suppress(Exception):  # such as errors of modules that are gone when the process ends
+            with self._suppress(Exception):  # such as errors of modules that are gone when the process ends
                 self._engine.drop()
 
     def __reduce__(self) -> NoReturn:

@@ -61,6 +61,8 @@ class TableStatus:
 class TableBase(Mapping[K, V]):
     """The part of a table that does not depend on what follows the topic."""
 
+    _warn = staticmethod(warnings.warn)  # without the GIL, a finalizer at the end of the process finds no modules
+
     _consumer: Any  # a Consumer or an AsyncConsumer
     _closed = True  # until `_set_up` has succeeded
     _started = False
@@ -241,13 +243,13 @@ class TableBase(Mapping[K, V]):
             f"the table of topic {self._topic} is not ready after {timeout_s:g} s: {self.status()}{problem}"
         )
 
-    def __del__(self, warn: Any = warnings.warn) -> None:
+    def __del__(self) -> None:
         if self._closed or self._forked:
             return
         self._closed = True
         try:
             message = f"unclosed table of topic {self._topic}; {self._how_to_close}"
-            warn(message, ResourceWarning, stacklevel=2, source=self)
+            self._warn(message, ResourceWarning, stacklevel=2, source=self)
         finally:  # a filter may turn the warning into an exception
             self._stop()
 

@@ -236,6 +236,8 @@ class GroupClient(GroupClientBase, AsyncClosing):
     cancelled call has no effect on the client.
     """
 
+    _warn = staticmethod(warnings.warn)  # without the GIL, a finalizer at the end of the process finds no modules
+
     _engine: AsyncEngine
 
     def __init__(self, bootstrap_servers: Servers, **options: Any) -> None:
@@ -366,7 +368,7 @@ class GroupClient(GroupClientBase, AsyncClosing):
         self._guard.holder = self._guard.enter()
         return await self._engine.run_async(operation)
 
-    def __del__(self, warn: Any = warnings.warn) -> None:
+    def __del__(self) -> None:
         guard = getattr(self, "_guard", None)
         if guard is None or guard.closed:
             return
@@ -374,6 +376,6 @@ class GroupClient(GroupClientBase, AsyncClosing):
         try:
             if not guard.forked:
                 message = "unclosed <GroupClient>; use `async with GroupClient(…)` or await close()"
-                warn(message, ResourceWarning, stacklevel=2, source=self)
+                self._warn(message, ResourceWarning, stacklevel=2, source=self)
         finally:  # a filter may turn the warning into an exception
             self._engine.abandon()

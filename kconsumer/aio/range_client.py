@@ -48,6 +48,8 @@ class RangeClient(RangeClientBase, AsyncClosing):
     to ranges, such as `group_id`.
     """
 
+    _warn = staticmethod(warnings.warn)  # without the GIL, a finalizer at the end of the process finds no modules
+
     def __init__(
         self, *, bootstrap_servers: str | Sequence[str], isolation_level: str = "read_uncommitted", **options: Any
     ) -> None:
@@ -203,14 +205,14 @@ class RangeClient(RangeClientBase, AsyncClosing):
             await _close(self._reading)
             self._reading = None
 
-    def __del__(self, warn: Any = warnings.warn) -> None:
+    def __del__(self) -> None:
         consumers = [] if self._reading is None else [self._reading]
         unclosed = [found for found in (*self._committing.values(), *consumers) if not found._guard.closed]
         if not unclosed:
             return
         try:
             message = f"unclosed {self!r}; use `async with` or await close()"
-            warn(message, ResourceWarning, stacklevel=2, source=self)
+            self._warn(message, ResourceWarning, stacklevel=2, source=self)
         finally:  # a filter may turn the warning into an exception
             for consumer in unclosed:
                 abandon(consumer)
