@@ -2,8 +2,8 @@
 
     python killed_run.py DOCUMENT SETTINGS STEP          # JSON: the pipeline, settings of the session; a number
 
-The steps are those before a file is renamed, or after all of them are. A test that dies in its own process passes
-another end to `die_at`.
+The steps are those before a file is renamed, after all of them are, and before a transaction begins. A test that dies
+in its own process passes another end to `die_at`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kconsumer.spark.pipeline.jdbc_sink import JdbcSink
 from kconsumer.spark.pipeline.reporting import Reporter
 from kconsumer.spark.pipeline.sinks import Folder
 from support.spark.python_path import python_path
@@ -37,6 +38,7 @@ def die_at(step: int, end: Callable[[], None], change: Callable[[type, str, Any]
 
     change(Folder, "move", dying(Folder.move))
     change(Reporter, "counted", dying(Reporter.counted))
+    change(JdbcSink, "_copy", dying(JdbcSink._copy))
 
 
 def run_and_kill(document: dict[str, Any], settings: dict[str, str], step: int, output: Path) -> None:
