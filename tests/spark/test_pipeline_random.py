@@ -202,7 +202,7 @@ def test_the_newest_rows_are_exact(spark: Any, tmp_path: Path, monkeypatch: pyte
     """
     outcomes: Counter[str] = Counter()
     with FakeCluster() as cluster, Postgres() as postgres:
-        for seed in range(SEED, SEED + ROUNDS):
+        for seed in range(SEED, SEED + ROUNDS // 2):
             rng, topic, folder = random.Random(seed), f"t{seed}", tmp_path / str(seed)
             cluster.create_topic(topic, 2)
             given, columns = document(rng, folder, cluster.bootstrap_servers, topic)
@@ -218,7 +218,7 @@ def test_the_newest_rows_are_exact(spark: Any, tmp_path: Path, monkeypatch: pyte
                 raise
             else:
                 outcomes["written"] += 1
-    assert outcomes["written"] >= ROUNDS // 4, outcomes
+    assert outcomes["written"] >= max(1, ROUNDS // 8), outcomes
 
 
 def check_newest(
