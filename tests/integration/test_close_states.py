@@ -51,7 +51,7 @@ class Outcome:
     committed: dict[int, int] = field(default_factory=dict)
     members: int = 0  # of the group, after close()
     within_s: float = IN_TIME_S
-    answered: bool = True  # False: close() waits for no response, and a broker reads no request after the end of TCP
+    waits: bool = True  # False: close() waits for no response, and a broker reads no request after the end of TCP
 
 
 JOINED = ["assigned", "revoked"]
@@ -431,7 +431,7 @@ def no_time_at_all(scene: Scene) -> Outcome:
     """close(timeout=0) waits for no response, but runs the callbacks and sends the commit and LeaveGroup."""
     consumer = scene.stable()
     scene.close = lambda: consumer.close(timeout=0)
-    return Outcome(JOINED, ALL_READ, within_s=0.5, answered=False)
+    return Outcome(JOINED, ALL_READ, within_s=0.5, waits=False)
 
 
 # --- a member that stays ---------------------------------------------------------------------------------------------
@@ -622,7 +622,7 @@ def test_close(kafka: Kafka, topic: str, groups: GroupClient, state: str, column
         if not expected.members:  # the other consumer's threads still run
             assert set() == threads
         assert took < expected.within_s
-        if expected.answered or not isinstance(kafka, KafkaCluster):  # the model reads all that it has received
+        if expected.waits or not isinstance(kafka, KafkaCluster):  # the model reads all that it has received
             wait_until(lambda: scene.members() == expected.members, 3, f"{expected.members} members; {scene.members()}")
             wait_until(lambda: scene.committed() == expected.committed, 1, f"a commit; there is {scene.committed()}")
     assert set() == our_threads(running)
