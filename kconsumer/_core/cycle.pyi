@@ -384,6 +384,7 @@ class DriverState:
     _receiver: Any
     _fetches_created: int
     _fetches_flushed: int
+    thread_steps: int
     _clock: Clock
     next_manager_poll: float
     wakeup_requested: bool
@@ -396,7 +397,7 @@ class DriverState:
     def set_managers_due(self, due: float) -> None: ...
     def request_manager_poll(self) -> None: ...
     def wait(self, wait: Wait) -> None: ...
-    def wait_for_activity(self, timeout_ms: float, fetching: bool) -> bool: ...
+    def wait_for_activity(self, timeout_ms: float) -> bool: ...
 
 @disjoint_base
 class PollState(Generic[_R]):

@@ -160,7 +160,10 @@ class ClassicDriver(Driver):
         try:
             if parts.step.waiting:  # the calling thread uses the network
                 return max(retry_ms, busy_ms)
-            return FOREVER if parts.closed or parts.step.unfinished else step(now)
+            if parts.closed or parts.step.unfinished:
+                return FOREVER
+            self.thread_steps += 1
+            return step(now)
         except KafkaError as error:
             self._failure = error
             return retry_ms

@@ -161,7 +161,7 @@ class ThreadedDriver(Driver):
         self._components.client.wakeup()  # so that positions of new partitions are looked up now
         self._handled.record(took_ms, now)
 
-    def wait_for_activity(self, timeout_ms: float, fetching: bool) -> bool:
+    def wait_for_activity(self, timeout_ms: float) -> bool:
         """Wait up to `timeout_ms` for records, a wakeup, callbacks or an error. Returns False after the timeout.
 
         The network thread continues to fetch and to poll managers. Signals for other reasons do not end the wait.

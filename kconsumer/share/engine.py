@@ -211,7 +211,8 @@ class ShareEngine(ClientEngine):
             self._accept({})
         elif self.runs.room is None:
             check_acknowledged(batch for batch in self._batches if not batch.refused)
-        parts.membership.user_polled(now)
+        if parts.membership.user_polled(now):
+            self.driver.request_manager_poll()
         self._polls.poll_began(now)
         fetch_follows = self._fetch_ahead(now)
         self._send(None, flush=False)

@@ -61,11 +61,13 @@ class ShareMembership(MemberEpochHeartbeats[ShareMember]):
         """
         return self._fatal or super().take_error()
 
-    def user_polled(self, now: float) -> None:
-        """Join the group if the member is not in it. Restarts the poll interval."""
+    def user_polled(self, now: float) -> bool:
+        """Restart the poll interval, and join the group if the member is not in it. Returns True if it joins now."""
         self.poll_started(now)
-        if self._member.state in (ShareMemberState.UNSUBSCRIBED, ShareMemberState.STALE):
+        joins = self._member.state in (ShareMemberState.UNSUBSCRIBED, ShareMemberState.STALE)
+        if joins:
             self._member.rejoin()
+        return joins
 
     def leave(self) -> Promise[None]:
         """Leave the group, and drop the assignment. Returns a promise that is done when the member has left.

@@ -71,7 +71,7 @@ class MockDriver(Driver):
     def _step(self, wait: Wait, timeout_ms: float) -> None:
         """Do nothing: there are no managers to poll."""
 
-    def wait_for_activity(self, timeout_ms: float, fetching: bool) -> bool:
+    def wait_for_activity(self, timeout_ms: float) -> bool:
         """Returns False, because there is no network."""
         return False
 

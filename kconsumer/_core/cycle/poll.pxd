@@ -2,6 +2,7 @@
 
 from kconsumer._core.lock cimport Clock, ClientState, EngineLock, Timer
 from kconsumer._core.metrics cimport PollEvents
+from libc.stdint cimport int64_t
 
 
 cdef class Wait:
@@ -29,12 +30,14 @@ cdef class DriverState:
     cdef public ClientState _components
     cdef public DispatcherState _dispatcher
     cdef public object _receiver             # of large responses, in the background
-    cdef public long _fetches_created        # counts how often the calling thread created fetches for another thread
-    cdef public long _fetches_flushed        # the count of those written to sockets; set by the network thread
+    cdef public int64_t _fetches_created        # counts how often the calling thread created fetches for another thread
+    cdef public int64_t _fetches_flushed        # the count of those written to sockets; set by the network thread
     cdef public Clock _clock
     cdef public double next_manager_poll     # ms; before this time a poll() that finds data need not poll the managers
     cdef double idle_until                   # see `due`
     cdef Py_ssize_t idle_ended               # the number of ended requests when `idle_until` was set
+    cdef public int64_t thread_steps         # counts the steps of the heartbeat thread; changed with the lock
+    cdef int64_t seen_steps                  # of those, the ones before the last wait of a poll
     cdef public bint wakeup_requested        # wakeup() was called
     cdef public bint wakeup_enabled          # a requested wakeup raises WakeupError; False while close() runs
 
@@ -42,7 +45,7 @@ cdef class DriverState:
     cdef bint is_unchanged(self) noexcept
     cdef bint urgent(self) except -1
     cpdef int wait(self, Wait wait) except -1
-    cpdef bint wait_for_activity(self, double timeout_ms, bint fetching) except -1
+    cpdef bint wait_for_activity(self, double timeout_ms) except -1
 
 
 cdef class PollState:

@@ -134,7 +134,7 @@ cdef class DriverState:
             if wait.managers:
                 self._step(wait, timeout_ms)
             else:
-                self.wait_for_activity(timeout_ms, wait.fetching)
+                self.wait_for_activity(timeout_ms)
             signals.run_noted()
         finally:
             if holds:
@@ -143,11 +143,10 @@ cdef class DriverState:
             self._check_open()
         return 0
 
-    cpdef bint wait_for_activity(self, double timeout_ms, bint fetching) except -1:
+    cpdef bint wait_for_activity(self, double timeout_ms) except -1:
         """Wait up to `timeout_ms` for activity after the last step, without polling managers.
 
-        With `fetching`, a poll waits for records. Returns False if there was no activity. Here, the calling thread runs
-        the network, and the end of a request counts.
+        Returns False if there was none. Here, the calling thread runs the network, and the end of a request counts.
         """
         cdef ClientState parts = self._components
         if parts.closed:
@@ -156,9 +155,10 @@ cdef class DriverState:
         if turnstile.taken:
             turnstile.wait()
         with Section(parts, parts.lock.signals):
-            # Since the poll has looked, the heartbeat thread may have received records, or what `wakeup` has sent.
-            if fetching and (self.wakeup_requested or parts.buffer.has_data()):
-                timeout_ms = 0.0
+            # Since the poll has looked, the heartbeat thread may have handled the response that it would wait for, or
+            # received what `wakeup` has sent.
+            if self.seen_steps != self.thread_steps:
+                self.seen_steps, timeout_ms = self.thread_steps, 0.0
             return self._dispatcher.run_step(min(timeout_ms, MAX_STEP_MS))
 
 
@@ -252,7 +252,7 @@ cdef class PollState:
     cdef Wait find_wait(self, Timer timer):
         if not self.quiet or timer.timeout_ms <= 0 or self.callbacks.commits_pending:
             return None
-        return Wait(min(timer.deadline, self.driver.due()), None, False, True, False)
+        return Wait(min(timer.deadline, self.driver.due()), None, False, False, False)
 
     cdef object take_after(self, Wait wait, Py_ssize_t max_records, object max_bytes):
         """Wait for a fetch in flight, and take its records. Signal handlers are deferred once for both."""

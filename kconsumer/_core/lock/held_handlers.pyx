@@ -91,7 +91,7 @@ cdef class HeldHandlers:
 
     cdef int look_again(self) except -1:
         """Replace handlers that user code has installed while handlers are deferred."""
-        if self.active and PyThread_get_thread_ident() == self.main:
+        if PyThread_get_thread_ident() == self.main and self.active:
             self.find_new()
         return 0
 

@@ -17,8 +17,7 @@ cdef extern from *:
     #ifdef __linux__
     #include <sys/epoll.h>
     #else   /* select.epoll does not exist either */
-    typedef struct { unsigned int events; struct { int fd; } data; } kc_epoll_event;
-    #define epoll_event kc_epoll_event
+    struct epoll_event { unsigned int events; struct { int fd; } data; };
     #define epoll_wait(epoll, events, count, timeout) (-1)
     #endif
     """

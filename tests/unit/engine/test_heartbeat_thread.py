@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace as Namespace
 from typing import Any
 
 import pytest
@@ -59,8 +58,8 @@ def test_the_response_to_a_join_is_handled_outside_poll(monkeypatch: pytest.Monk
 def test_a_poll_does_not_wait_for_what_the_thread_has_received(
     monkeypatch: pytest.MonkeyPatch, kind: type[Consumer[Any, Any]] | type[ShareConsumer[Any, Any]]
 ) -> None:
-    """After a poll has found no records, and before it waits for them, the heartbeat thread may receive them, or the
-    byte with which `wakeup` ends the wait.
+    """After a poll has found no records, and before it waits for them, the heartbeat thread may handle the response
+    that would end the wait: the poll looks again.
     """
     waits: list[float] = []
     consumer: Any = kind("t", bootstrap_servers="127.0.0.1:1", group_id="g")
@@ -68,14 +67,26 @@ def test_a_poll_does_not_wait_for_what_the_thread_has_received(
     monkeypatch.setattr(parts.client, "poll", lambda timeout_ms, _now: waits.append(timeout_ms) or [])
     wait = Wait(parts.clock.now() + 60_000.0, fetching=True, managers=False)
     driver.wait(wait)
-    monkeypatch.setattr(parts, "buffer", Namespace(has_data=lambda: True))
+    driver._try_step(lambda _now: 1.0, 1.0)
     driver.wait(wait)
-    monkeypatch.setattr(parts, "buffer", Namespace(has_data=lambda: False))
-    monkeypatch.setattr(driver, "wakeup_requested", True)
     driver.wait(wait)
-    assert waits[0] > 0
-    assert [0.0, 0.0] == waits[1:]
-    monkeypatch.undo()
+    assert [True, False, True] == [timeout_ms > 0 for timeout_ms in waits]
+    consumer.close(0)
+
+
+def test_a_poll_joins_a_group_although_no_manager_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that had left, because it was not polled, joins with the next poll."""
+    consumer: Any = ShareConsumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
+    parts, driver = parts_of(consumer), engine_of(consumer).driver
+    polled: list[float] = []
+    poll = parts.membership.poll
+    monkeypatch.setattr(parts.membership, "poll", lambda now: polled.append(now) or poll(now))
+    monkeypatch.setattr(parts.client, "poll", lambda *_: [])
+    monkeypatch.setattr(driver, "keep_alive", bool)  # no heartbeat thread
+    driver.set_managers_due(1e15)
+    parts.fetch.due = 1e15
+    consumer.poll(0)
+    assert polled
     consumer.close(0)
 
 
