@@ -18,7 +18,7 @@ cdef extern from *:
     #include <sys/epoll.h>
     #else   /* select.epoll does not exist either */
     struct epoll_event { unsigned int events; struct { int fd; } data; };
-    #define epoll_wait(epoll, events, count, timeout) (-1)
+    #define epoll_wait(epoll, events, count, timeout) ((void) (epoll), (void) (count), (void) (timeout), -1)
     #endif
     """
     ctypedef union epoll_data_t:
