@@ -170,7 +170,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         "--timeout",
         type=_seconds,
         metavar="S",
-        help="stop when no record has arrived for S seconds, with -g not before the group has assigned partitions",
+        help="stop when no record has arrived for S seconds, with -g not before the group has assigned partitions; it "
+        "is an error if that takes longer than S seconds and than default.api.timeout.ms (20 s unless set)",
     )
     add("-n", "--count", type=_count, metavar="N", help="stop after N records")
     add("--key", metavar="KEY", help="print only records with this key")
@@ -239,7 +240,7 @@ def _run(args: argparse.Namespace, deserializers: Mapping[str, object]) -> int:
                         reader.assign(start, args.bootstrap_servers, args.partitions)
                     else:
                         reader.join(args.bootstrap_servers)
-                    reader.read(args.count, args.timeout)
+                    reader.read(args.count, args.timeout, _api_timeout_s(options))
                 except errors.WakeupError:
                     if not caught:
                         raise
@@ -331,6 +332,10 @@ def _options(args: argparse.Namespace, start: Position, deserializers: Mapping[s
     if args.start is not None or args.stop is not None:
         options["auto_offset_reset"] = start.kind if start.kind in ("earliest", "latest") else "latest"
     return with_settings(args, options, DEFAULTS)
+
+
+def _api_timeout_s(options: Mapping[str, object]) -> float:
+    return next(float(str(options[key])) / 1000 for key in options if canonical_name(key) == "default_api_timeout_ms")
 
 
 @contextlib.contextmanager
@@ -446,14 +451,14 @@ class Reader:
             raise CommandError(f"no topic on {servers} matches {' or '.join(self._topics)}")
         return found
 
-    def read(self, count: int | None, timeout_s: float | None = None) -> None:
+    def read(self, count: int | None, timeout_s: float | None = None, api_timeout_s: float = 0) -> None:
         """Write records until `count` are written or, with `stop`, every partition has reached the stop position.
 
         `timeout_s`: also end when no record has arrived for this time. It begins when there are partitions, or when the
-        group has none for this member.
+        group has none for this member. Raises CommandError if that takes longer than both times.
         """
         clock = Clock()
-        idle_since = clock.now()
+        idle_since = started = clock.now()
         while count is None or self._progress.records < count:
             if self._stop is not None and self._at_end():
                 return
@@ -463,6 +468,11 @@ class Reader:
                 idle_since = clock.now()
             elif timeout_s is not None and clock.now() - idle_since >= timeout_s * 1000:
                 return
+            if timeout_s is not None and not self._has_partitions:
+                limit_s = max(timeout_s, api_timeout_s)
+                if clock.now() - started >= limit_s * 1000:
+                    waits = "; ".join(self.consumer.status().waits) or "no reason is known"
+                    raise CommandError(f"the group has assigned no partitions within {limit_s:g} s: {waits}")
             if self._progress.due:
                 self._progress.draw(self._lag())
 

@@ -130,6 +130,9 @@ class FakeConsumer:
                 return Records(Record(position + n, value, b"k", partition.partition) for n, value in enumerate(values))
         return Records()
 
+    def status(self) -> SimpleNamespace:
+        return SimpleNamespace(waits=("waiting for the coordinator",))
+
     def wakeup(self) -> None:
         self.woken = True
 
@@ -204,7 +207,9 @@ def test_the_last_records(consumer: FakeConsumer, capfd: pytest.CaptureFixture[s
 def test_ends_when_no_record_arrives(
     consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--timeout ends the command when no record has arrived for this time. The time to join a group does not count."""
+    """--timeout ends the command when no record has arrived for this time. The time to join a group does not count, but
+    has an end.
+    """
     clock = VirtualClock()
     monkeypatch.setattr(consume, "Clock", lambda: clock)
     consumer.before_poll = lambda: clock.advance(400)
@@ -213,6 +218,12 @@ def test_ends_when_no_record_arrives(
     consumer.positions.clear()
     consumer.polls_to_join = 10
     assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "-g", "g", "--from", "earliest", "--timeout", "0.4")
+    for seconds, limit in (("0.4", 20), ("30", 30)):
+        consumer.positions.clear()
+        consumer.polls_to_join, started = 1000, clock.now()
+        reason = f"kconsumer: the group has assigned no partitions within {limit} s: waiting for the coordinator\n"
+        assert (1, "", reason) == run(capfd, "-g", "g", "--timeout", seconds)
+        assert limit * 1000 <= clock.now() - started < (limit + 1) * 1000
 
 
 def test_topics_by_a_regular_expression(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
