@@ -59,7 +59,8 @@ class ProtobufDecoder:
 def parsed(kind: Any, data: bytes) -> Any:
     """Returns the message of a class. Raises DecodeError for other bytes, and ValueError without required fields."""
     message = kind.FromString(data)
-    if not message.IsInitialized():  # Java's parser checks this
+    # Java's parser checks this. Classes that another program than protoc has generated may have no such method.
+    if hasattr(message, "IsInitialized") and not message.IsInitialized():
         raise ValueError(f"required fields are missing: {', '.join(message.FindInitializationErrors())[:200]}")
     return message
 

@@ -248,6 +248,11 @@ def test_messages_without_a_required_field() -> None:
     assert ([{"needed": 7}, None], [1]) == (column.column.to_pylist(), [*column.bad])
 
 
+def test_messages_of_a_class_of_another_program() -> None:
+    """A class needs no methods but `FromString`."""
+    assert b"a" == ProtobufDeserializer(message_type=SimpleNamespace(FromString=bytes))(b"\0\0\0\0\1\0a", CONTEXT)
+
+
 @pytest.mark.parametrize("name", ["order.json", "http://example.com/schemas/order.json"])
 @pytest.mark.parametrize("base", ["http://example.com/schemas/orders.json", "urn:orders", None])
 def test_json_references_relative_to_the_id(name: str, base: str | None) -> None:
