@@ -67,7 +67,7 @@ def find_changes(spark: Any, config: PipelineConfig, written: Mapping[str, Any])
     the first start, or at the first one after a version that stored no columns.
     """
     files = sinks.Folder(spark, config.run.checkpoint)
-    stored = _stored(files)
+    stored = _stored(spark, files)
     fold = comparable(spark)
     found = {}
     for query in written.keys() & stored.keys():
@@ -100,14 +100,14 @@ def adapt(spark: Any, config: PipelineConfig, written: Mapping[str, Any]) -> Non
         if changes and config.sink.format not in ("parquet", "console"):
             _alter(spark, _sink(config, query), changes)
     files = sinks.Folder(spark, config.run.checkpoint)
-    columns = _stored(files)  # also of a query that does not run this time
+    columns = _stored(spark, files)  # also of a query that does not run this time
     settings = columns.get(SETTINGS, {}) | {query: _settings(spark, config, query) for query in written}
     columns |= {query: columns_of(frame) for query, frame in written.items()} | {SETTINGS: settings}
     for name in (COPY, NOTE):
         files.write_text(name, json.dumps(columns))
 
 
-def _stored(files: sinks.Folder) -> dict[str, Any]:
+def _stored(spark: Any, files: sinks.Folder) -> dict[str, Any]:
     """Returns what the last start has stored. If it died while it wrote the file, the copy is complete.
 
     Raises ConfigError if both are damaged, and the error of the file system if one cannot be read, which may pass.
@@ -119,7 +119,7 @@ def _stored(files: sinks.Folder) -> dict[str, Any]:
                 return {}
             found = json.loads(text or "")
             if isinstance(found, dict):
-                return found
+                return _upgraded(spark, found)
         except Exception as error:  # of JSON, or of Hadoop
             if not isinstance(error, ValueError) and "org.apache.hadoop.fs.ChecksumException" not in str(error):
                 error.add_note(f"{name} in the checkpoint, with the columns of the last start, cannot be read")
@@ -130,9 +130,23 @@ def _stored(files: sinks.Folder) -> dict[str, Any]:
     )
 
 
+def _upgraded(spark: Any, stored: dict[str, Any]) -> dict[str, Any]:
+    """Convert what a version stored that had a place and a partitioning in place of settings."""
+    settings, places = stored.setdefault(SETTINGS, {}), stored.pop("places", {})
+    for query, columns in stored.pop("partition_by", {}).items():
+        section = _section(query)
+        place, kind = places.get(query, (None, None))
+        found = {f"{section}.partition_by": columns}
+        if place is not None:
+            name, value = ("path", _root(spark, place)) if kind in ("parquet", "delta") else ("table", place)
+            found |= {"sink.format": kind, f"{section}.{name}": value}
+        settings.setdefault(query, found)
+    return stored
+
+
 def _settings(spark: Any, config: PipelineConfig, query: str) -> dict[str, Any]:
     """Returns the settings of a query that must stay as they are, in JSON."""
-    sink, section = _sink(config, query), "sink" if query == "rows" else "aggregate"
+    sink, section = _sink(config, query), _section(query)
     found: dict[str, Any] = {"sink.format": sink.format, "sink.mode": sink.mode, "sink.key": sorted(sink.key)}
     if sink.path is not None:
         found[f"{section}.path"] = _root(spark, sink.path)
@@ -168,6 +182,10 @@ def _check_settings(before: Mapping[str, Any], after: Mapping[str, Any], progres
         else:
             continue
         raise ConfigError(f"{name} was {value!r} and would be {after[name]!r}, but {what}")
+
+
+def _section(query: str) -> str:
+    return "sink" if query == "rows" else "aggregate"
 
 
 def _sink(config: PipelineConfig, query: str) -> Sink:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,6 +106,37 @@ def test_settings_that_must_stay(
     checkpoint(monkeypatch, files, planned=0)
     if "dead_letters" in words:
         changes(**before | after)
+
+
+@pytest.mark.parametrize(
+    ("places", "after", "words"),
+    [
+        ({"rows": ["/p/", "parquet"]}, {"sink": {"path": "/p", "partition_by": ["a"]}}, None),
+        ({"rows": ["/p", "parquet"]}, {"sink": {"path": "/p", "partition_by": ["b"]}}, r"n_by was \['a'\] and would"),
+        ({"rows": ["/p", "parquet"]}, {"sink": {"path": "/p", "format": "delta"}}, "format was 'parquet' and would be"),
+        ({"rows": ["/o", "delta"]}, {"sink": {"path": "/p", "format": "delta"}}, "path was '/o' and would be '/p'"),
+        ({"rows": ["a.t", "iceberg"]}, {"sink": {"format": "iceberg", "table": "a.u"}}, r"table was 'a\.t' and"),
+        ({}, {"sink": {"path": "/p", "partition_by": ["a"]}}, None),
+        ({}, {"sink": {"path": "/p", "partition_by": ["b"]}}, r"n_by was \['a'\] and would"),
+    ],
+)  # fmt: skip
+def test_settings_of_an_older_version(
+    monkeypatch: pytest.MonkeyPatch, places: Any, after: dict[str, Any], words: str | None
+) -> None:
+    """What an older version has stored of the outputs may not change. The next start stores it as settings, also of a
+    query that does not run.
+    """
+    queries = {"partition_by": {"rows": ["a"], "windows": ["w"]}, "places": places}
+    files = {schema_changes.NOTE: json.dumps({"rows": {}, "windows": {}, **queries})}
+    checkpoint(monkeypatch, files, planned=0)
+    if words is not None:
+        with pytest.raises(ConfigError, match=words):
+            changes(**after)
+        return
+    changes(**after, store=True)
+    stored = json.loads(files[schema_changes.NOTE])
+    assert {"rows", "windows", "settings"} == stored.keys()
+    assert ["w"] == stored["settings"]["windows"]["aggregate.partition_by"]
 
 
 def checkpoint(monkeypatch: pytest.MonkeyPatch, files: dict[str, Any], planned: int = -1) -> None:
