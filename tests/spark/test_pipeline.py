@@ -7,12 +7,13 @@ import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from kconsumer._core.lock import Clock
 from kconsumer.errors import ConfigError
-from kconsumer.spark.pipeline import dry_run, parse, replay, run, status
+from kconsumer.spark.pipeline import dry_run, parse, replay, run, runner, status
 from kconsumer.spark.pipeline.batch_sink import Batch
 from kconsumer.spark.pipeline.checkpoint import LocalFiles
 from kconsumer.spark.pipeline.replay_run import Replayed
@@ -242,7 +243,9 @@ def test_files_of_two_schemas(spark: Any, document: dict[str, Any], tmp_path: Pa
     assert not (tmp_path / "checkpoint" / "rows").exists()
 
 
-def test_a_dry_run_writes_nothing(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
+def test_a_dry_run_writes_nothing(
+    spark: Any, document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A dry run prints what it found and planned, or each error by name, and writes nothing."""
     topic = document["source"]["subscribe"]
     lines = [check.line() for check in dry_run(parse(document), spark)]
@@ -260,6 +263,8 @@ def test_a_dry_run_writes_nothing(spark: Any, document: dict[str, Any], tmp_path
     assert f"topic {topic}-none" in wrong["broker"][1]
     assert "decode.rules.price" in wrong["plan"][1]
     assert "cents" in wrong["plan"][1]  # Spark names the most similar column
+    monkeypatch.setattr(runner, "plans", Mock(side_effect=ValueError))
+    assert "ValueError()" == dry_run(parse(document), spark)[-1].text
 
 
 def test_an_invalid_expression_is_reported_with_its_key(spark: Any, document: dict[str, Any]) -> None:

@@ -437,7 +437,7 @@ def dry_run(config: PipelineConfig, given: Any = None) -> list[checks.Check]:
             written = outputs(config, streams)
             find_changes(spark, config, written)
         except Exception as error:  # also of a checkpoint that is damaged or cannot be read
-            return [*found, checks.Check("plan", "fail", str(error).strip().partition("\n")[0])]
+            return [*found, checks.Check("plan", "fail", (str(error).strip() or repr(error)).partition("\n")[0])]
         found.append(_planned("rows", config.sink, written["rows"]))
         if config.dead_letters.path is not None and config.decode.on_invalid == "deadletter":
             invalid = frames.dead_letters(streams["rows"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -62,6 +63,20 @@ def test_actions_are_pinned() -> None:
     local = re.compile(r"uses: \./\.github/workflows/[a-z]+\.yml$")
     pinned = re.compile(r"- uses: [\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+$")
     assert [] == [(name, line) for name, line in used if not pinned.match(line) and not local.match(line)]
+
+
+def test_jobs_with_other_brokers_have_other_caches() -> None:
+    """What a job of a matrix of Kafka's versions stores is not read by the others."""
+    jobs = re.split(r"\n(?=  [\w-]+:\n)", (ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8"))
+    (job,) = [job for job in jobs if "        kafka: [" in job]
+    assert "key: kafka-${{ matrix.kafka }}-" in job
+
+
+@pytest.mark.parametrize("arguments", [("asan",), ("tsan", "x")])
+def test_pythons_that_are_not_built(arguments: tuple[str, ...]) -> None:
+    """tools/free-threaded-python refuses arguments that it does not know."""
+    found = subprocess.run([ROOT / "tools" / "free-threaded-python", *arguments], capture_output=True)
+    assert (2, b"usage: ") == (found.returncode, found.stderr[:7])
 
 
 def test_wheel_jobs_build_every_python() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 
@@ -14,18 +15,26 @@ from support.brokers.real_broker_twins import REAL_BROKER_TWINS, has_real_broker
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
 MARKS = PROJECT["tool"]["pytest"]["ini_options"]["markers"]
-FOLDER = Path(__file__).parents[2] / "integration"
+TESTS = Path(__file__).parents[2]
+FOLDER = TESTS / "integration"
+SUPPORT = [path for path in TESTS.glob("support/*/*.py") if path.parent.name != "brokers"]  # where the entries are
+SHARED = "".join(path.read_text() for path in [FOLDER / "conftest.py", *SUPPORT])
 
 
 @pytest.mark.parametrize("entry", [*NEED_REAL_BROKERS, *REAL_BROKER_TWINS, *NEEDED_VERSIONS])
 def test_each_entry_exists(entry: str) -> None:
-    """The module of an entry exists, and so does its test. An entry without a module is a mark."""
+    """The module of an entry exists, and so does its test, and its sources have each word of the parameters. An entry
+    without a module is a mark.
+    """
     module, _, test = entry.partition("::")
     if not module.endswith(".py"):
         assert any(mark.startswith(f"{module}:") for mark in MARKS)
         return
-    functions = {node.name for node in ast.parse((FOLDER / module).read_text()).body if hasattr(node, "name")}
-    assert not test or test.partition("[")[0] in functions
+    text = (FOLDER / module).read_text()
+    functions = {node.name for node in ast.parse(text).body if hasattr(node, "name")}
+    name, _, parameters = test.partition("[")
+    assert not test or name in functions
+    assert [] == [word for word in re.findall(r"[^]-]+", parameters) if word not in text + SHARED]
 
 
 def test_matches() -> None:
