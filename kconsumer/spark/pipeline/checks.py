@@ -18,6 +18,7 @@ from kconsumer.spark import options
 from kconsumer.spark.admin import Admin
 from kconsumer.spark.pipeline.jdbc_sink import driver_class
 from kconsumer.spark.pipeline.pipeline_metrics import require_exporters
+from kconsumer.spark.pipeline.reporting import first_line
 from kconsumer.spark.pipeline.settings import PipelineConfig, check_places, places
 from kconsumer.spark.pipeline.sinks import Folder
 from kconsumer.types import TopicPartition
@@ -116,7 +117,7 @@ def executors(config: PipelineConfig, spark: Any) -> Iterator[Check]:
     try:
         found, python, where = json.loads(spark.sparkContext.parallelize([0], 1).map(probe).collect()[0])
     except Exception as error:
-        yield Check("executors", "fail", f"no task could run: {str(error).strip().splitlines()[0]}")
+        yield Check("executors", "fail", f"no task could run: {first_line(error)}")
         return
     if found is None:
         yield Check(

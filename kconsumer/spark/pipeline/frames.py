@@ -16,6 +16,7 @@ from pyspark.sql.types import AtomicType, StructField, StructType
 
 from kconsumer.errors import ConfigError
 from kconsumer.spark import options
+from kconsumer.spark.pipeline.reporting import first_line
 from kconsumer.spark.pipeline.settings import (
     DELETED,
     EVENT_TIME,
@@ -336,4 +337,4 @@ def _check_repeatable(key: str, frame: Any) -> None:
 
 def _expression(key: str, error: Exception) -> ConfigError:
     """Returns an error with the key of a wrong expression and the first line of Spark's message."""
-    return ConfigError(f"{key}: {str(error).strip().splitlines()[0]}")
+    return ConfigError(f"{key}: {first_line(error)}")

@@ -18,9 +18,14 @@ from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer._core.lock import Clock
 from kconsumer.spark.stream_lag import lag_of
 
-__all__ = ["BatchReport", "Reporter"]
+__all__ = ["BatchReport", "Reporter", "first_line"]
 
 log = logging.getLogger(__name__)
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's text. An error without a text has that of its `repr`."""
+    return (str(error).strip() or repr(error)).partition("\n")[0]
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from kconsumer.spark.pipeline.batch_sink import Batch, PipelineError
 from kconsumer.spark.pipeline.checkpoint import NOTE, QueryProgress, RunNote, query_progress
 from kconsumer.spark.pipeline.pipeline_metrics import exported_metrics
 from kconsumer.spark.pipeline.replay_run import Replayed, replay_in
-from kconsumer.spark.pipeline.reporting import Reporter
+from kconsumer.spark.pipeline.reporting import Reporter, first_line
 from kconsumer.spark.pipeline.schema_changes import adapt, find_changes
 from kconsumer.spark.pipeline.settings import EVENT_TIME, PipelineConfig, Sink
 from kconsumer.spark.pipeline.start_attempts import until_started
@@ -437,7 +437,7 @@ def dry_run(config: PipelineConfig, given: Any = None) -> list[checks.Check]:
             written = outputs(config, streams)
             find_changes(spark, config, written)
         except Exception as error:  # also of a checkpoint that is damaged or cannot be read
-            return [*found, checks.Check("plan", "fail", (str(error).strip() or repr(error)).partition("\n")[0])]
+            return [*found, checks.Check("plan", "fail", first_line(error))]
         found.append(_planned("rows", config.sink, written["rows"]))
         if config.dead_letters.path is not None and config.decode.on_invalid == "deadletter":
             invalid = frames.dead_letters(streams["rows"])

@@ -18,6 +18,7 @@ from kconsumer.errors import ConfigError
 from kconsumer.spark.pipeline import sinks
 from kconsumer.spark.pipeline.checkpoint import QueryProgress, query_progress
 from kconsumer.spark.pipeline.jdbc_sink import JdbcSink
+from kconsumer.spark.pipeline.reporting import first_line
 from kconsumer.spark.pipeline.settings import PipelineConfig, Sink, comparable, quoted
 
 __all__ = ["Change", "adapt", "changes_between", "columns_of", "find_changes", "is_wider"]
@@ -208,5 +209,5 @@ def _alter(spark: Any, sink: Sink, changes: list[Change]) -> None:
                 kind = change.after if change.before is None else f"TYPE {change.after}"
                 spark.sql(f"ALTER TABLE {name} {what} {quoted(change.name)} {kind}")
         except Exception as error:  # of the database, or of Spark
-            reason = str(error).strip().splitlines()[0]
+            reason = first_line(error)
             raise ConfigError(f"column {change.name} of {sink.place} cannot be made {change.after}: {reason}") from None

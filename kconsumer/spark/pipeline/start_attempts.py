@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
+from kconsumer.spark.pipeline.reporting import first_line
+
 __all__ = ["until_started"]
 
 T = TypeVar("T")
@@ -40,7 +42,7 @@ def until_started(
             until = now() + timeout_s * 1000 if until is None else until
             if has_begun() or now() >= until or not MAY_PASS.search(str(error)):
                 raise
-            report(f"the start is tried again in {wait_s} s: {str(error).strip().splitlines()[0]}\n")
+            report(f"the start is tried again in {wait_s} s: {first_line(error)}\n")
         if wait(wait_s):
             return None
         wait_s = min(2 * wait_s, MAX_WAIT_S)
