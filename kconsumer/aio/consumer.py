@@ -354,7 +354,7 @@ class AsyncConsumer(ConsumerBase[K, V], AwaitableClient):
 
         All steps run, and end within `timeout`. The first error is raised at the end. If `leave_group` is None, a
         dynamic member leaves, and a static member stays in the group until its session times out. Further calls do
-        nothing.
+        nothing. With a timeout of 0, the commit and LeaveGroup are sent, but a broker may not read them any more.
         """
         await self._close(timeout, leave_group, auto_commit=True)
 
