@@ -140,24 +140,29 @@ class PollLoop:
         positions = records.next_offsets()
         batches = records.by_partition()
         try:
-            yield from self._track(positions, batches)
-            for tp, position in positions.items():
-                self._add(self._trackers[tp], batches.pop(tp, ()), position)
-        except BaseException:  # the records that are left were not taken; `order` may raise anything for those of one
+            if (yield from self._track(positions, batches)):
+                for tp, position in positions.items():
+                    self._add(self._trackers[tp], batches.pop(tp, ()), position)
+        finally:  # the records that are left were not taken; `order` may raise anything for those of one
             self._source.seek({tp: batch[0].offset for tp, batch in batches.items()})
-            raise
 
     def _track(
         self, positions: Mapping[TopicPartition, OffsetAndMetadata], batches: dict[TopicPartition, list[ConsumerRecord]]
-    ) -> Flow[None]:
-        """Create trackers for partitions that are new, with what the metadata of their last commits contain."""
+    ) -> Flow[bool]:
+        """Create trackers for partitions that are new, with what the metadata of their last commits contain.
+
+        Returns False if the run ends before these are known.
+        """
         new = [tp for tp in positions if tp not in self._trackers]
         if not new:
-            return
+            return True
         finished = yield from self._source.finished(new)
+        if finished is None:
+            return False
         for tp, (committed, ranges) in finished.items():
             first = batches[tp][0].offset if tp in batches else positions[tp].offset
             self._trackers[tp] = OffsetTracker(tp, () if first < committed else ranges)  # it was sought back
+        return True
 
     def _add(
         self,
@@ -196,7 +201,8 @@ class PollLoop:
             for key in (error.key, key)
         )
         position = OffsetAndMetadata(offset + 1, "", None)
-        yield from self._track({tp: position}, {tp: [record]})
+        if not (yield from self._track({tp: position}, {tp: [record]})):
+            return
         self._source.seek({tp: offset + 1})
         self._add(self._trackers[tp], [record], position, (error, ordered_as))
         self._last_activity = self._poll_clock.now()

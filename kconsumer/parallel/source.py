@@ -61,10 +61,17 @@ class Source:
             return ConsumerRecords.EMPTY
         return records
 
-    def finished(self, partitions: Collection[TopicPartition]) -> Flow[dict[TopicPartition, tuple[int, Ranges]]]:
-        """Returns the committed offset of each partition, and the finished ranges in its metadata."""
+    def finished(self, partitions: Collection[TopicPartition]) -> Flow[dict[TopicPartition, tuple[int, Ranges]] | None]:
+        """Returns the committed offset of each partition, and the finished ranges in its metadata.
+
+        Returns None if WakeupError ended the call.
+        """
         found: dict[TopicPartition, tuple[int, Ranges]] = {}
-        offsets = yield from self.wait(lambda: self._consumer.committed(partitions))
+        try:
+            offsets = yield from self.wait(lambda: self._consumer.committed(partitions), repeat=False)
+        except WakeupError:
+            self._on_wakeup()
+            return None
         for tp, committed in offsets.items():
             if committed is None:
                 found[tp] = (0, [])

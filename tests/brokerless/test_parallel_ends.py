@@ -19,7 +19,7 @@ from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import BrokerError, ConcurrentAccessError, ConfigError, StateError
 from kconsumer.parallel import Processor, Retry, process
 from kconsumer.parallel.finished_offsets import MAX_METADATA_BYTES
-from kconsumer.testing import MockConsumer
+from kconsumer.testing import FakeCluster, MockConsumer
 from support.harnesses.parallel_runs import until
 
 TP0, TP1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -401,3 +401,33 @@ def test_a_partition_is_paused_before_its_metadata_overflow(failing: int) -> Non
     assert len(metadata) <= MAX_METADATA_BYTES
     assert (first.processed - 1, 40_000) == (second.restored, len(set(handled)))
     assert {TP0: 40_000} == committed(consumer)
+
+
+def test_a_stop_ends_the_wait_for_committed_offsets() -> None:
+    """stop() while a run waits for the committed offset of a new partition: it ends at once, and takes no record."""
+    processed: list[bytes] = []
+    with FakeCluster() as cluster:
+        cluster.create_topic("t")
+        cluster.produce("t", [b"0", b"1"])
+
+        def stop_later(data: bytes) -> bytes:
+            cluster.delay("OffsetFetch", 60)
+            threading.Timer(0.05, processor.stop).start()
+            return data
+
+        consumer = Consumer(
+            "t",
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            value_deserializer=stop_later,
+        )
+        processor = Processor(consumer, lambda record: processed.append(record.value))
+        began = time.monotonic()
+        assert 0 == processor.run().processed
+        assert time.monotonic() < began + DEADLINE_S
+        assert 0 == consumer.position(TP0)
+        consumer.close(0.1)
+        assert {} == cluster.committed("g")
+    assert [] == processed
