@@ -396,3 +396,19 @@ def check_acknowledged(batches: Iterable[AcquiredBatch]) -> None:
         f" first at offset {offsets[0]} of {tp}; with share_acknowledgement_mode='explicit' acknowledge each record"
         " before the next poll"
     )
+
+
+def not_acquired(tp: TopicPartition, offset: int) -> StateError:
+    """Returns the error of an acknowledgement of a record that this consumer does not have."""
+    return StateError(
+        f"the record at offset {offset} of {tp} cannot be acknowledged: it was acknowledged and sent before, or it is"
+        " not of the last poll of this consumer"
+    )
+
+
+def offsets_of(records: Iterable[ConsumerRecord]) -> dict[TopicPartition, set[int]]:
+    """Returns the offsets of records in each partition."""
+    offsets: dict[TopicPartition, set[int]] = {}
+    for record in records:
+        offsets.setdefault(record.topic_partition, set()).add(record.offset)
+    return offsets

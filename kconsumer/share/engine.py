@@ -30,6 +30,8 @@ from kconsumer.share.acknowledgements import (
     Commit,
     PartitionAcknowledgements,
     check_acknowledged,
+    not_acquired,
+    offsets_of,
 )
 from kconsumer.share.buffer import CompletedShareFetch
 from kconsumer.share.collector import Deserialize, plain_deserializers
@@ -203,7 +205,7 @@ class ShareEngine(ClientEngine):
     def _finish_last_poll(self, unreached: Unreached, now: float) -> None:
         """Acknowledge the records of the last poll. The caller holds the lock."""
         parts = self.components
-        left = _offsets_of(unreached())
+        left = offsets_of(unreached())
         for batch in self._batches if left else ():
             released = left.get(batch.topic_partition, set())
             batch.set_all(AcknowledgeType.RELEASE, batch.records.keys() & released)
@@ -412,7 +414,7 @@ class ShareEngine(ClientEngine):
         for batch in [b for b in batches if b.contains(record)] or batches:
             if batch.acknowledge(offset, kind):
                 return
-        raise _not_acquired(tp, offset)
+        raise not_acquired(tp, offset)
 
     def _check_explicit(self) -> None:
         if not self.explicit:
@@ -430,7 +432,7 @@ class ShareEngine(ClientEngine):
                     raise StateError("a record that a deserializer has refused cannot be renewed: no poll returns it")
                 batch.acknowledge(offset, kind)
                 return
-        raise _not_acquired(tp, offset)
+        raise not_acquired(tp, offset)
 
     def commit(self, timer: Timer, unreached: Unreached) -> Operation[dict[TopicPartition, KafkaError | None]]:
         """Send all acknowledgements, and wait for the results. Returns the error of each partition, or None.
@@ -442,7 +444,7 @@ class ShareEngine(ClientEngine):
         commit = Commit(timer.deadline)
         with self.components.changing():
             if not self.explicit:
-                self._accept(_offsets_of(unreached()))
+                self._accept(offsets_of(unreached()))
             self._send(commit, timer.deadline)
         if commit.unfinished():
             yield from self._await(commit.promise, timer)
@@ -459,7 +461,7 @@ class ShareEngine(ClientEngine):
         self._run_callbacks_now()
         with self.components.changing():
             if not self.explicit:
-                self._accept(_offsets_of(unreached()))
+                self._accept(offsets_of(unreached()))
             self._send(None)
 
     def _run_callbacks_now(self) -> None:
@@ -591,19 +593,5 @@ class ShareEngine(ClientEngine):
             return self.components.metrics.snapshot(self._clock.now())
 
 
-def _not_acquired(tp: TopicPartition, offset: int) -> StateError:
-    return StateError(
-        f"the record at offset {offset} of {tp} cannot be acknowledged: it was acknowledged and sent before, or it is"
-        " not of the last poll of this consumer"
-    )
-
-
 def _as_records(groups: Iterable[list[ShareRecord]]) -> ConsumerRecords:
     return ConsumerRecords.from_runs([run_of(list(group)) for group in groups if group])
-
-
-def _offsets_of(records: Iterable[ConsumerRecord]) -> dict[TopicPartition, set[int]]:
-    offsets: dict[TopicPartition, set[int]] = {}
-    for record in records:
-        offsets.setdefault(record.topic_partition, set()).add(record.offset)
-    return offsets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 from cryptography.x509 import load_pem_x509_certificates
@@ -29,8 +30,8 @@ def _converted(pem: Path) -> Path:
     content, encryption = pem.read_bytes(), BestAvailableEncryption(PASSWORD.encode())
     own, *others = load_pem_x509_certificates(content)
     if b"PRIVATE KEY" in content:
-        key = load_pem_private_key(content, None)
-        made = pkcs12.serialize_key_and_certificates(b"key", key, own, others, encryption)  # type: ignore[arg-type]
+        key = cast(pkcs12.PKCS12PrivateKeyTypes, load_pem_private_key(content, None))
+        made = pkcs12.serialize_key_and_certificates(b"key", key, own, others, encryption)
     else:
         trusted = [pkcs12.PKCS12Certificate(each, b"%d" % number) for number, each in enumerate((own, *others))]
         made = pkcs12.serialize_java_truststore(trusted, encryption)

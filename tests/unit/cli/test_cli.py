@@ -20,7 +20,7 @@ from typing import Any, cast
 import pytest
 
 from kconsumer import ConsumerRecord, HeaderFilter, RawRecord, TopicPartition, cli, errors
-from kconsumer.cli import consume, decoding, files, output, positions, progress
+from kconsumer.cli import consume, decoding, files, output, positions, progress, reader
 from kconsumer.cli.arguments import UsageError
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.testing.clock import VirtualClock
@@ -211,7 +211,7 @@ def test_ends_when_no_record_arrives(
     has an end.
     """
     clock = VirtualClock()
-    monkeypatch.setattr(consume, "Clock", lambda: clock)
+    monkeypatch.setattr(reader, "Clock", lambda: clock)
     consumer.before_poll = lambda: clock.advance(400)
     assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "--from", "earliest", "--timeout", "1.5")
     assert 2000 <= clock.now() < 5000
@@ -272,7 +272,7 @@ def test_grep_with_a_count(consumer: FakeConsumer, capfd: pytest.CaptureFixture[
 
 def test_null_is_no_key(consumer: FakeConsumer) -> None:
     """--key with an empty text selects empty keys, and no records without a key."""
-    selection = consume.Selection("", None)
+    selection = reader.Selection("", None)
     chosen = [selection(cast("Any", Record(0, key=key))) for key in (b"", None, b"k")]
     assert [True, False, False] == chosen
 
@@ -465,12 +465,12 @@ def test_a_signal_while_a_file_is_committed() -> None:
 def test_regular_expressions_of_topics() -> None:
     """Flags belong to their expression; names and numbers of groups do so only if there is one expression."""
     assert ["A", "b"] == [
-        name for name in ("A", "a.", "b", "B") if consume.topic_pattern(["(?i)a", "b"]).fullmatch(name)
+        name for name in ("A", "a.", "b", "B") if reader.topic_pattern(["(?i)a", "b"]).fullmatch(name)
     ]
-    assert consume.topic_pattern([r"(x)\1"]).fullmatch("xx")
+    assert reader.topic_pattern([r"(x)\1"]).fullmatch("xx")
     for wrong, message in ((["("], "missing \\)"), (["(?P<a>x)", "(?P<a>y)"], "exclude each other: redefinition")):
         with pytest.raises(UsageError, match=message):
-            consume.topic_pattern(wrong)
+            reader.topic_pattern(wrong)
 
 
 def test_times_that_are_no_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
