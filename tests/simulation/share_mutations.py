@@ -58,7 +58,7 @@ MUTATIONS = [
         "The next poll accepts the records that a `for` loop has not reached.",
         "share.engine",
         "ShareEngine._finish_last_poll",
-        "left = _offsets_of(unreached())",
+        "left = offsets_of(unreached())",
         "left: dict[TopicPartition, set[int]] = {}",
     ),
     Mutation(

@@ -266,13 +266,6 @@ def test_the_simulation_finds_the_defect(mutation: Mutation) -> None:
     assert _violations(name, seed) == ()
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_the_code_that_a_mutation_changes_exists(mutation: Mutation) -> None:
-    """Each mutation finds its function and its text, so that every night runs all of them."""
-    with mutation.applied():
-        pass
-
-
 @pytest.mark.parametrize("finding", NOT_SIMULATED)
 def test_a_finding_that_is_not_simulated_has_another_test(finding: str) -> None:
     """The test that is named for such a finding exists."""
