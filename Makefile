@@ -89,7 +89,7 @@ format: $(STAMPS)/venv  ## let ruff fix and lay out what it can
 
 types: $(STAMPS)/extensions  ## mypy, and the stubs of the compiled modules against what they compile to
 	$(BIN)/mypy
-	$(PYTEST) tests/typing -q
+	$(PYTEST) tests/typing -q --timeout 600
 	$(BIN)/stubtest kconsumer._core $(STUBTEST)
 
 unit: $(STAMPS)/extensions  ## unit tests, and the rules of layers, words and sizes; no broker
