@@ -16,7 +16,7 @@ from typing import Any
 
 import kconsumer
 from kconsumer.net import connection
-from kconsumer.schema import FETCH
+from kconsumer.schema.fetch import FETCH
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 

@@ -21,8 +21,9 @@ from kconsumer.coordinator.classic_protocol.leader import (
     encode_own_subscription,
     parse_assignment,
 )
-from kconsumer.schema import JOIN_GROUP, SYNC_GROUP
 from kconsumer.schema.classic_group import (
+    JOIN_GROUP,
+    SYNC_GROUP,
     JoinGroupResponse,
     JoinGroupResponseMember,
     SyncGroupRequest,

@@ -21,7 +21,7 @@ from kconsumer.engine.threaded import YIELD_MS, ThreadedDriver
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import StateError
 from kconsumer.metrics.registry import Metrics
-from kconsumer.schema import FETCH
+from kconsumer.schema.fetch import FETCH
 
 CHECK_S = 1.0
 """How often (s) a wait checks the signal. A signal handler that raises in the event loop may end the callback which

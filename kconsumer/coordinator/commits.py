@@ -34,7 +34,7 @@ from kconsumer.errors import (
     error_for,
 )
 from kconsumer.metrics.registry import Metrics
-from kconsumer.schema import OFFSET_COMMIT
+from kconsumer.schema.offsets import OFFSET_COMMIT
 from kconsumer.state.positions import Positions
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition

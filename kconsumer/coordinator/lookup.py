@@ -18,8 +18,7 @@ from kconsumer.config.option_groups import RetryConfig
 from kconsumer.coordinator.error_actions import FIND_COORDINATOR_ACTIONS, GroupErrorAction
 from kconsumer.coordinator.error_hints import FIND_COORDINATOR_HINTS
 from kconsumer.errors import KafkaError, ProtocolError, error_for
-from kconsumer.schema import FIND_COORDINATOR
-from kconsumer.schema.metadata import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kconsumer.schema.metadata import FIND_COORDINATOR, Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kconsumer.types import Node
 
 GROUP_KEY = 0  # the key type: 0 for group coordinators, 1 for transaction coordinators

@@ -20,7 +20,7 @@ from kconsumer.coordinator.error_hints import OFFSETS_HINTS
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.pending_offsets import PendingOffsetFetch, PendingRequests
 from kconsumer.errors import TopicAuthorizationError, error_for
-from kconsumer.schema import OFFSET_FETCH
+from kconsumer.schema.offsets import OFFSET_FETCH
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 Committed = dict[TopicPartition, OffsetAndMetadata | None]

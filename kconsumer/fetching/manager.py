@@ -46,8 +46,7 @@ from kconsumer.fetching.session import (
     SessionRequest,
 )
 from kconsumer.metrics.registry import Metrics
-from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import FetchRequest, FetchResponse
+from kconsumer.schema.fetch import FETCH, FetchRequest, FetchResponse
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState

@@ -26,17 +26,8 @@ from kconsumer.groups.responses import (
     raise_first,
 )
 from kconsumer.groups.types import GroupMember
-from kconsumer.schema import (
-    ALTER_SHARE_GROUP_OFFSETS,
-    DELETE_SHARE_GROUP_OFFSETS,
-    DESCRIBE_SHARE_GROUP_OFFSETS,
-    LEAVE_GROUP,
-    LIST_GROUPS,
-    OFFSET_COMMIT,
-    OFFSET_FETCH,
-)
-from kconsumer.schema.admin import ListGroupsRequest
-from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
+from kconsumer.schema.admin import LIST_GROUPS, ListGroupsRequest
+from kconsumer.schema.classic_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
 from kconsumer.schema.group_deletion import (
     DELETE_GROUPS,
     OFFSET_DELETE,
@@ -45,8 +36,11 @@ from kconsumer.schema.group_deletion import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from kconsumer.schema.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
+from kconsumer.schema.offsets import OFFSET_COMMIT, OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
 from kconsumer.schema.share_group import (
+    ALTER_SHARE_GROUP_OFFSETS,
+    DELETE_SHARE_GROUP_OFFSETS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,

@@ -21,10 +21,14 @@ from kconsumer.errors import BrokerError, CoordinatorError, KafkaError, Unsuppor
 from kconsumer.groups.responses import parse_classic, parse_consumer, parse_share
 from kconsumer.groups.types import GroupDescription
 from kconsumer.metadata.manager import MetadataManager
-from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, SHARE_GROUP_DESCRIBE
-from kconsumer.schema.admin import ConsumerGroupDescribeRequest, DescribeGroupsRequest
+from kconsumer.schema.admin import (
+    CONSUMER_GROUP_DESCRIBE,
+    DESCRIBE_GROUPS,
+    ConsumerGroupDescribeRequest,
+    DescribeGroupsRequest,
+)
 from kconsumer.schema.dsl import Api
-from kconsumer.schema.share_group import ShareGroupDescribeRequest
+from kconsumer.schema.share_group import SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest
 
 T = TypeVar("T")
 

@@ -64,8 +64,7 @@ from kconsumer.groups.types import (
     OpenTransaction,
 )
 from kconsumer.offsets.list_offsets import EARLIEST, LATEST, OffsetTable
-from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import FetchPartition, FetchPartitionData, FetchRequest, FetchTopic
+from kconsumer.schema.fetch import FETCH, FetchPartition, FetchPartitionData, FetchRequest, FetchTopic
 from kconsumer.schema.telemetry import CLIENT_METRICS
 from kconsumer.types import TopicPartition
 

@@ -30,8 +30,7 @@ from kconsumer.metadata.topic_requests import (
     TopicTable,
     metadata_request,
 )
-from kconsumer.schema import METADATA
-from kconsumer.schema.metadata import MetadataResponse
+from kconsumer.schema.metadata import METADATA, MetadataResponse
 from kconsumer.state.cluster import Cluster, MetadataUpdate
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition

@@ -15,8 +15,7 @@ from kconsumer._internal.managers import FOREVER, PendingCall, Promise, Reply, U
 from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import MetadataConfig
 from kconsumer.errors import InvalidTopicError, KafkaError, TopicAuthorizationError, error_for
-from kconsumer.schema import METADATA
-from kconsumer.schema.metadata import MetadataRequest, MetadataRequestTopic
+from kconsumer.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from kconsumer.state.cluster import Cluster
 from kconsumer.types import PartitionInfo
 

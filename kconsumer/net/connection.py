@@ -47,8 +47,8 @@ from kconsumer.errors import (
 from kconsumer.net.preamble import PREAMBLE_BYTES, check_first_bytes
 from kconsumer.net.sasl.session import Session
 from kconsumer.net.states import TRANSITIONS, ConnectionState
-from kconsumer.schema import API_VERSIONS
 from kconsumer.schema.dsl import Api
+from kconsumer.schema.metadata import API_VERSIONS
 
 if TYPE_CHECKING:
     from kconsumer.net.probes import Probe

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.errors import AuthenticationError
-from kconsumer.schema import API_VERSIONS, SASL_HANDSHAKE
 from kconsumer.schema.dsl import Api
+from kconsumer.schema.metadata import API_VERSIONS
+from kconsumer.schema.sasl import SASL_HANDSHAKE
 
 
 class Probe(NamedTuple):

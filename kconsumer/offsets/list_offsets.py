@@ -25,8 +25,13 @@ from kconsumer.offsets.error_actions import (
     UnexpectedErrors,
     authorization_error,
 )
-from kconsumer.schema import LIST_OFFSETS
-from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from kconsumer.schema.offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from kconsumer.state.cluster import Cluster
 from kconsumer.types import OffsetAndTimestamp, TopicPartition
 

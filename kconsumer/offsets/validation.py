@@ -17,8 +17,8 @@ from kconsumer.errors import KafkaError, LogTruncationError, UnsupportedVersionE
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.offsets.error_actions import ACCEPT, LEADER_EPOCH_ACTIONS, RAISE, UnexpectedErrors, authorization_error
 from kconsumer.offsets.list_offsets import by_topic
-from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import (
+    OFFSET_FOR_LEADER_EPOCH,
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

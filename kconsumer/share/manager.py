@@ -19,7 +19,7 @@ from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import ShareConfig
 from kconsumer.errors import KafkaError, error_for
 from kconsumer.metadata.manager import MetadataManager
-from kconsumer.schema import SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kconsumer.schema.share_group import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kconsumer.share.acknowledgements import (
     ALWAYS,
     LockTime,

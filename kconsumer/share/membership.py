@@ -18,8 +18,7 @@ from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.member_epochs import MemberEpochHeartbeats
 from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
-from kconsumer.schema import SHARE_GROUP_HEARTBEAT
-from kconsumer.schema.share_group import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kconsumer.schema.share_group import SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kconsumer.share.error_actions import HEARTBEAT_ACTIONS, ShareHeartbeatErrorAction
 from kconsumer.share.member import ShareMember, ShareMemberState
 from kconsumer.share.metrics import ShareGroupMetrics

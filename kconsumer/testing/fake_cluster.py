@@ -14,10 +14,14 @@ from kconsumer._core.lock import Clock
 from kconsumer._internal.managers import Reply
 from kconsumer.groups.responses import parse_classic, parse_consumer, parse_share
 from kconsumer.groups.types import GroupDescription
-from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, SHARE_GROUP_DESCRIBE, Api
-from kconsumer.schema.admin import ConsumerGroupDescribeRequest, DescribeGroupsRequest
-from kconsumer.schema.dsl import Message
-from kconsumer.schema.share_group import ShareGroupDescribeRequest
+from kconsumer.schema.admin import (
+    CONSUMER_GROUP_DESCRIBE,
+    DESCRIBE_GROUPS,
+    ConsumerGroupDescribeRequest,
+    DescribeGroupsRequest,
+)
+from kconsumer.schema.dsl import Api, Message
+from kconsumer.schema.share_group import SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest
 from kconsumer.testing.arguments import check_number, find_broker, find_partition, find_topic, sasl_settings
 from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.cluster import Cluster

@@ -20,8 +20,8 @@ from kconsumer.errors import BrokerConnectionError, TimeoutError
 from kconsumer.net.background_receive import BackgroundReceiver
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.node import NodeConnection
-from kconsumer.schema import API_VERSIONS, FETCH, METADATA
-from kconsumer.schema.metadata import MetadataResponseBroker
+from kconsumer.schema.fetch import FETCH
+from kconsumer.schema.metadata import API_VERSIONS, METADATA, MetadataResponseBroker
 from support.fakes.fake_network import Response, request_to, responses_of, send
 from support.fakes.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes
 from support.harnesses.inside import links_of

@@ -8,6 +8,7 @@ import pytest
 
 from kconsumer import Consumer
 from kconsumer.errors import UnsupportedVersionError
+from kconsumer.schema import all_apis
 from kconsumer.schema.dsl import Versions
 from kconsumer.testing import FakeCluster
 from kconsumer.testing.cluster import releases
@@ -55,7 +56,7 @@ def servers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Yields the address of a model that has only these versions, with ten records in two partitions."""
     announced = RANGES[request.param]
     found = {}
-    for key, api in releases.apis().items():
+    for key, api in all_apis().items():
         versions = Versions.parse(announced.get(api.name, ""))
         found[key] = Versions(max(versions.first, api.min_version), min(versions.last, api.max_version))
     found = {key: versions for key, versions in found.items() if versions.first <= versions.last}

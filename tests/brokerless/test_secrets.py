@@ -20,7 +20,8 @@ from kconsumer.config.options import OPTIONS, ConsumerConfig
 from kconsumer.engine.state_dump import full_report
 from kconsumer.errors import ConfigError, KafkaError
 from kconsumer.groups import GroupClient
-from kconsumer.schema import METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kconsumer.schema.metadata import METADATA
+from kconsumer.schema.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from support.brokers.certificates import Authority, Certificate
 from support.fakes.scripted_broker import ScriptedBroker
 from support.fakes.tls_peer import server_context

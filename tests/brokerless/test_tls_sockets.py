@@ -28,8 +28,8 @@ from kconsumer.net.client import NetworkClient
 from kconsumer.net.tls.channel import PythonChannel
 from kconsumer.net.tls.transport import MAX_READ_BYTES, TlsConnector
 from kconsumer.net.transport import Address
-from kconsumer.schema import API_VERSIONS, FETCH, METADATA
-from kconsumer.schema.metadata import MetadataResponseBroker
+from kconsumer.schema.fetch import FETCH
+from kconsumer.schema.metadata import API_VERSIONS, METADATA, MetadataResponseBroker
 from kconsumer.types import Node
 from support.brokers.certificates import DAY, Authority
 from support.fakes.fake_network import Response, request_to, responses_of, send

@@ -9,7 +9,7 @@ import pytest
 from kconsumer import Consumer, TopicPartition
 from kconsumer.coordinator.commit_messages import LAST_VERSION_WITH_NAMES
 from kconsumer.errors import KafkaError
-from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
+from kconsumer.schema.offsets import OFFSET_COMMIT, OFFSET_FETCH
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
 from support.harnesses.inside import parts_of

@@ -13,8 +13,7 @@ import pytest
 from kconsumer import Consumer, TopicPartition
 from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.fetching.session import FetchSession
-from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import FetchRequest
+from kconsumer.schema.fetch import FETCH, FetchRequest
 from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
 from support.harnesses.inside import engine_of, parts_of
 from support.harnesses.polling import tps

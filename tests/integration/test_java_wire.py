@@ -13,15 +13,14 @@ import pytest
 
 from kconsumer._core.codec import decode, encode, encode_request
 from kconsumer.coordinator.classic_protocol.embedded import encode_assignment, encode_subscription
-from kconsumer.schema import APIS, Api
-from kconsumer.schema.dsl import NEWEST, Array, Field, Kind, Message, Scalar, Versions, plan
+from kconsumer.schema import APIS, all_apis
+from kconsumer.schema.dsl import NEWEST, Api, Array, Field, Kind, Message, Scalar, Versions, plan
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from kconsumer.testing.cluster import releases
 from support.oracles.java_wire import CASES, Java, as_json, message_class, message_definitions, random_message
 
 MESSAGES = [
     (message_class(api, direction), f"{api.name}{direction.capitalize()}")
-    for api in releases.apis().values()
+    for api in all_apis().values()
     for direction in ("request", "response")
 ]
 MESSAGES += [(cls, cls.__name__) for cls in (ConsumerProtocolSubscription, ConsumerProtocolAssignment)]
@@ -47,7 +46,7 @@ def test_apis_are_kafkas(java: Java) -> None:
     """Keys, version ranges, header versions and client-side throttling are those of Kafka's newest client."""
     rows = [row.split(" ") for row in java.ask("facts").split(";")]
     theirs = {int(row[1]): row for row in rows}
-    for api in releases.apis().values():
+    for api in all_apis().values():
         versions = range(api.min_version, api.max_version + 1)
         ours = [api.name, str(api.key), str(api.min_version), str(api.max_version)]
         for version in versions:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import FIND_COORDINATOR
+from kconsumer.schema.metadata import FIND_COORDINATOR
 from support.brokers.kafka import KafkaCluster
 from support.brokers.kafka_admin import wait_until
 from support.scenarios.peers import RealPeer

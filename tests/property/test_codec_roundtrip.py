@@ -21,8 +21,8 @@ from kconsumer.coordinator.classic_protocol.embedded import (
     encode_subscription,
 )
 from kconsumer.errors import ProtocolError
-from kconsumer.schema import APIS, Api
-from kconsumer.schema.dsl import plan
+from kconsumer.schema import APIS
+from kconsumer.schema.dsl import Api, plan
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from support.oracles.java_wire import CASES, message_class, random_message
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kconsumer.config.option_groups import FetchLimits
 from kconsumer.errors import BrokerConnectionError
-from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import (
+    FETCH,
     AbortedTransaction,
     FetchableTopicResponse,
     FetchEpochEndOffset,

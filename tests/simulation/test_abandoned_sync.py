@@ -9,8 +9,10 @@ import pytest
 from kconsumer import Consumer
 from kconsumer.coordinator.classic_protocol.embedded import encode_assignment, encode_subscription
 from kconsumer.coordinator.classic_protocol.state import MemberState
-from kconsumer.schema import HEARTBEAT, JOIN_GROUP, SYNC_GROUP
 from kconsumer.schema.classic_group import (
+    HEARTBEAT,
+    JOIN_GROUP,
+    SYNC_GROUP,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,

@@ -14,8 +14,7 @@ from peers import Record
 from kconsumer import decode_batches
 from kconsumer._core.codec import decode_response, encode_request
 from kconsumer._core.wire import FrameBuffer
-from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from kconsumer.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 
 VERSION = 12  # the last version with names of topics
 PARTITION_BYTES = 1 << 20

@@ -20,8 +20,7 @@ from meter import Meter
 
 from kconsumer._core.codec import decode_response, encode_request
 from kconsumer._core.wire import FrameBuffer
-from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from kconsumer.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 
 VERSION = 12  # the last version with names of topics; later ones need a Metadata request for the topic id
 FETCH_BYTES, PARTITION_BYTES = 50 << 20, 1 << 20

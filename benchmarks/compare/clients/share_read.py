@@ -62,9 +62,16 @@ def confluent(servers: str, topic: str, group: str) -> Generator[tuple[int, int]
 def bare(servers: str, topic: str, group: str, depth: int = 1) -> Generator[tuple[int, int], None, None]:
     """ShareFetch requests with `depth` of them in flight. Yields acquired offsets, and the bytes of responses."""
     from kconsumer._core.codec import decode_response, encode_request
-    from kconsumer.schema import FIND_COORDINATOR, METADATA, SHARE_FETCH, SHARE_GROUP_HEARTBEAT
-    from kconsumer.schema.metadata import FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
+    from kconsumer.schema.metadata import (
+        FIND_COORDINATOR,
+        METADATA,
+        FindCoordinatorRequest,
+        MetadataRequest,
+        MetadataRequestTopic,
+    )
     from kconsumer.schema.share_group import (
+        SHARE_FETCH,
+        SHARE_GROUP_HEARTBEAT,
         ShareFetchAcknowledgementBatch,
         ShareFetchPartition,
         ShareFetchRequest,

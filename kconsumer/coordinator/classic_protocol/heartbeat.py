@@ -22,8 +22,7 @@ from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import AbstractHeartbeatManager
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.errors import AuthenticationError, error_for
-from kconsumer.schema import HEARTBEAT
-from kconsumer.schema.classic_group import HeartbeatRequest
+from kconsumer.schema.classic_group import HEARTBEAT, HeartbeatRequest
 
 log = get_logger(__name__)
 

@@ -8,8 +8,7 @@ from kconsumer.coordinator.classic_protocol.state import Member, MemberState
 from kconsumer.coordinator.error_actions import LEAVE_ACTIONS, GroupErrorAction
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.errors import error_for
-from kconsumer.schema import LEAVE_GROUP
-from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
+from kconsumer.schema.classic_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
 
 log = get_logger(__name__)
 

@@ -38,8 +38,7 @@ from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
 from kconsumer.errors import AssignorError, ConfigError, KafkaError, ProtocolError, error_for
 from kconsumer.metadata.manager import MetadataManager
-from kconsumer.schema import SYNC_GROUP
-from kconsumer.schema.classic_group import JoinGroupRequest, JoinGroupResponse, SyncGroupRequestAssignment
+from kconsumer.schema.classic_group import SYNC_GROUP, JoinGroupRequest, JoinGroupResponse, SyncGroupRequestAssignment
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import GroupMetadata, TopicPartition

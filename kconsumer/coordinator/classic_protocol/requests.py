@@ -10,8 +10,8 @@ from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.leader import encode_own_subscription
 from kconsumer.coordinator.classic_protocol.leave import REASON_LENGTH
 from kconsumer.coordinator.classic_protocol.state import Member
-from kconsumer.schema import JOIN_GROUP
 from kconsumer.schema.classic_group import (
+    JOIN_GROUP,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     SyncGroupRequest,

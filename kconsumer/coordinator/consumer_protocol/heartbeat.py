@@ -20,8 +20,8 @@ from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.member_epochs import MemberEpochHeartbeats
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
-from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT
 from kconsumer.schema.consumer_group import (
+    CONSUMER_GROUP_HEARTBEAT,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,

@@ -21,8 +21,9 @@ from kconsumer._common.error_codes import Errors
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, ConfigError, error_for
 from kconsumer.net.background import BackgroundTask
 from kconsumer.net.sasl.mechanism import Mechanism, MechanismError
-from kconsumer.schema import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kconsumer.schema.dsl import Api
+from kconsumer.schema.metadata import API_VERSIONS
+from kconsumer.schema.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 if TYPE_CHECKING:
     from kconsumer.net.sasl.credentials import CredentialsProvider

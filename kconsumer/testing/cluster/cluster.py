@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
+from kconsumer.schema import all_apis
 from kconsumer.schema.dsl import Api, Versions
 from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.acl_requests import AclRequests
@@ -94,7 +95,7 @@ class Cluster:
         self.random = random.Random(seed)
         self.id = f"cluster-{self.random.getrandbits(64):016x}"
         self.timers = Timers()
-        self.apis = releases.apis()
+        self.apis = all_apis()
         self.brokers = {
             node: Broker(
                 node,

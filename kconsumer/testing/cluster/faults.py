@@ -12,8 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kconsumer.schema import FETCH
 from kconsumer.schema.dsl import Api, Message
+from kconsumer.schema.fetch import FETCH
 from kconsumer.testing.cluster.error_responses import ROWS_BEFORE_TOP, error_response, reports_errors
 from kconsumer.testing.cluster.log import Log
 from kconsumer.testing.cluster.requests import Request

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import FETCH, ZERO_UUID
+from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import (
+    FETCH,
     FetchableTopicResponse,
     FetchPartitionData,
     FetchRequest,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import ZERO_UUID
+from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import AbortedTransaction, FetchEpochEndOffset, FetchPartitionData, FetchRequest
 from kconsumer.testing.cluster.fetch_sessions import FetchRow
 from kconsumer.testing.cluster.requests import Request

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import ZERO_UUID
+from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import FetchPartition, FetchPartitionData, FetchRequest
 
 TOPIC_IDS = 13  # the first version with topic ids in place of names

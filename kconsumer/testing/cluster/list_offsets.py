@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import (
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
     EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

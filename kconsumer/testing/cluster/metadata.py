@@ -6,8 +6,11 @@ import re
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import encode_response
-from kconsumer.schema import API_VERSIONS, FIND_COORDINATOR, METADATA, ZERO_UUID
+from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.metadata import (
+    API_VERSIONS,
+    FIND_COORDINATOR,
+    METADATA,
     NO_AUTHORIZED_OPERATIONS,
     ApiVersion,
     ApiVersionsResponse,

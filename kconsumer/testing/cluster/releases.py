@@ -9,58 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from kconsumer.schema import APIS
-from kconsumer.schema.acls import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
-from kconsumer.schema.dsl import Api, Versions
-from kconsumer.schema.group_deletion import OFFSET_DELETE
-from kconsumer.schema.produce import PRODUCE
-from kconsumer.schema.telemetry import LIST_CONFIG_RESOURCES
-from kconsumer.schema.topics import (
-    ALTER_CONFIGS,
-    CREATE_PARTITIONS,
-    CREATE_TOPICS,
-    DELETE_RECORDS,
-    DELETE_TOPICS,
-    DESCRIBE_CLUSTER,
-    DESCRIBE_CONFIGS,
-    DESCRIBE_TOPIC_PARTITIONS,
-    INCREMENTAL_ALTER_CONFIGS,
-)
-from kconsumer.schema.transaction_admin import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
-from kconsumer.schema.transactions import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    END_TXN,
-    INIT_PRODUCER_ID,
-    TXN_OFFSET_COMMIT,
-)
-
-#: The APIs that a consumer does not use.
-OTHER_APIS = (
-    PRODUCE,
-    CREATE_TOPICS,
-    DELETE_TOPICS,
-    DELETE_RECORDS,
-    INIT_PRODUCER_ID,
-    ADD_PARTITIONS_TO_TXN,
-    ADD_OFFSETS_TO_TXN,
-    END_TXN,
-    TXN_OFFSET_COMMIT,
-    DESCRIBE_CONFIGS,
-    CREATE_PARTITIONS,
-    INCREMENTAL_ALTER_CONFIGS,
-    ALTER_CONFIGS,
-    OFFSET_DELETE,
-    DESCRIBE_CLUSTER,
-    DESCRIBE_TOPIC_PARTITIONS,
-    CREATE_ACLS,
-    DELETE_ACLS,
-    DESCRIBE_ACLS,
-    DESCRIBE_PRODUCERS,
-    DESCRIBE_TRANSACTIONS,
-    LIST_TRANSACTIONS,
-    LIST_CONFIG_RESOURCES,
-)
+from kconsumer.schema import all_apis
+from kconsumer.schema.dsl import Versions
 
 RELEASES = (
     "2.1",
@@ -210,18 +160,12 @@ def features_of(release: str) -> Mapping[str, int]:
 
 
 @cache
-def apis() -> Mapping[int, Api]:
-    """Returns the APIs of the model by API key."""
-    return {**APIS, **{api.key: api for api in OTHER_APIS}}
-
-
-@cache
 def versions_of(release: str) -> Mapping[int, Versions]:
     """Returns the versions that brokers of a release support, by API key. Raises ValueError for an unknown release."""
     if release not in RELEASES:
         raise ValueError(f"the model has no Kafka {release!r}; it has {', '.join(RELEASES)}")
     found = {}
-    for key, api in apis().items():
+    for key, api in all_apis().items():
         announced = _announced(api.name, release)
         versions = Versions(max(announced.first, api.min_version), min(announced.last, api.max_version))
         if versions.first <= versions.last:

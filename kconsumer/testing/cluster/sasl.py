@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Message
-from kconsumer.schema.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from kconsumer.schema.dsl import Message
+from kconsumer.schema.metadata import API_VERSIONS
+from kconsumer.schema.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslAuthenticateResponse, SaslHandshakeResponse
 from kconsumer.testing.cluster.error_responses import error_response
 from kconsumer.testing.cluster.requests import Pending, Request, Response, handles
 from kconsumer.testing.cluster.sasl_mechanisms import MECHANISMS, SaslError, SaslServer

@@ -15,9 +15,10 @@ from zlib import crc32
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._internal.compression import DecompressionError, decompress
-from kconsumer.schema import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.telemetry import (
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    PUSH_TELEMETRY,
     GetTelemetrySubscriptionsResponse,
     PushTelemetryRequest,
     PushTelemetryResponse,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import ZERO_UUID
+from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.topics import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.schema import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from kconsumer.schema.classic_group import (
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    SYNC_GROUP,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,

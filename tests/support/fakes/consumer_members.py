@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT
-from kconsumer.schema.admin import ConsumerGroupDescribeRequest
-from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatTopicPartitions
+from kconsumer.schema.admin import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
+from kconsumer.schema.consumer_group import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatTopicPartitions,
+)
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from support.fakes.cluster_client import ClusterClient, advance

@@ -16,7 +16,7 @@ from kconsumer.net.background import BackgroundTask
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.connector import Connector
 from kconsumer.net.transport import WOULD_BLOCK, Address
-from kconsumer.schema import METADATA
+from kconsumer.schema.metadata import METADATA
 from kconsumer.testing.clock import VirtualClock
 from support.fakes.scripted_broker import Conversation, Script
 

@@ -8,15 +8,20 @@ from contextlib import contextmanager
 from typing import Any
 
 from kconsumer.ranges import Gap
-from kconsumer.schema import FETCH, LIST_OFFSETS, METADATA
-from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
+from kconsumer.schema.fetch import FETCH, FetchableTopicResponse, FetchPartitionData, FetchResponse
 from kconsumer.schema.metadata import (
+    METADATA,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kconsumer.schema.offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
+from kconsumer.schema.offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from kconsumer.testing.batches import build_batch
 from support.fakes.scripted_broker import Received, ScriptedBroker
 from support.harnesses.fetching import TOPIC_ID, Log

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.schema import METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kconsumer.schema.metadata import METADATA
+from kconsumer.schema.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from support.fakes.fake_network import NetworkHarness
 from support.harnesses.inside import links_of
 

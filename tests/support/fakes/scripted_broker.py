@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from kconsumer._core.codec import decode, encode
-from kconsumer.schema import API_VERSIONS, APIS, GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
+from kconsumer.schema import APIS
 from kconsumer.schema.dsl import Api
-from kconsumer.schema.metadata import ApiVersion
+from kconsumer.schema.metadata import API_VERSIONS, ApiVersion
+from kconsumer.schema.telemetry import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 
 CLOSE = object()
 """In place of a response: close the connection."""

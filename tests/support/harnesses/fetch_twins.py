@@ -20,8 +20,8 @@ from kconsumer._internal.managers import Reply
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import KafkaError, ProtocolError
 from kconsumer.fetching.metrics import GROUP
-from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import (
+    FETCH,
     FetchableTopicResponse,
     FetchPartition,
     FetchPartitionData,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 
 from kconsumer._core.codec import decode_response, encode_request
-from kconsumer.schema import LEAVE_GROUP
-from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
+from kconsumer.schema.classic_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
 from support.brokers.kafka import Kafka
 
 

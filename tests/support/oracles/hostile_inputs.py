@@ -18,7 +18,9 @@ import zstandard
 
 from kconsumer._core.codec import decode_response
 from kconsumer._core.decode import crc32c
-from kconsumer.schema import APIS, FETCH, Api
+from kconsumer.schema import APIS
+from kconsumer.schema.dsl import Api
+from kconsumer.schema.fetch import FETCH
 from kconsumer.testing.batches import (
     CODECS,
     Rec,

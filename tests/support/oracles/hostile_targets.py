@@ -41,8 +41,7 @@ from kconsumer.errors import (
     RecordDeserializationError,
     RecordTooLargeError,
 )
-from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
+from kconsumer.schema.fetch import FETCH, FetchableTopicResponse, FetchPartitionData, FetchResponse
 from kconsumer.types import TopicPartition
 from support.harnesses.decoding import assert_same, compiled
 from support.oracles import hostile_inputs as inputs

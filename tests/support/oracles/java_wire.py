@@ -14,8 +14,8 @@ from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
 from typing import Any, Self
 
-from kconsumer.schema import APIS, Api
-from kconsumer.schema.dsl import Array, Field, Kind, Message
+from kconsumer.schema import APIS
+from kconsumer.schema.dsl import Api, Array, Field, Kind, Message
 from support.brokers.kafka_jars import DEFAULT_VERSION, kafka_jars, program
 
 SOURCE = Path(__file__).parents[1] / "java" / "ProtocolDump.java"

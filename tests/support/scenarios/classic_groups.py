@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.schema import DESCRIBE_GROUPS, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, LIST_GROUPS, SYNC_GROUP
-from kconsumer.schema.classic_group import JoinGroupRequestProtocol, MemberIdentity, SyncGroupRequestAssignment
+from kconsumer.schema.admin import DESCRIBE_GROUPS, LIST_GROUPS
+from kconsumer.schema.classic_group import (
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    SYNC_GROUP,
+    JoinGroupRequestProtocol,
+    MemberIdentity,
+    SyncGroupRequestAssignment,
+)
 from kconsumer.schema.group_deletion import (
     DELETE_GROUPS,
     OFFSET_DELETE,

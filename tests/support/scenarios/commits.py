@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
 from kconsumer.schema.group_deletion import (
     OFFSET_DELETE,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
 from kconsumer.schema.offsets import (
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetFetchRequestGroup,

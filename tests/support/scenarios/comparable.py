@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from kconsumer.schema import all_apis
 from kconsumer.schema.dsl import Api, Array, Message, Scalar
-from kconsumer.testing.cluster.releases import NOT_MODELLED, apis
+from kconsumer.testing.cluster.releases import NOT_MODELLED
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS, UNUSED_TOPIC_DEFAULTS
 from support.scenarios.batch_headers import describe_batches
 
@@ -208,14 +209,14 @@ def _is_compared(setting: Any) -> bool:
 
 def _is_left_out(row: Any) -> bool:
     """Returns whether a row of ApiVersions is not compared."""
-    name = apis()[row.api_key].name if row.api_key in apis() else "unknown"
+    name = all_apis()[row.api_key].name if row.api_key in all_apis() else "unknown"
     return (name, row.max_version) in APIS_LEFT_OUT
 
 
 def _clipped(row: Any) -> Any:
     """Returns the versions of an API without those that the wire tables lack."""
-    if row.api_key not in apis():
+    if row.api_key not in all_apis():
         return row
-    table = apis()[row.api_key]
+    table = all_apis()[row.api_key]
     first, last = max(row.min_version, table.min_version), min(row.max_version, table.max_version)
     return type(row)(api_key=row.api_key, min_version=first, max_version=last)

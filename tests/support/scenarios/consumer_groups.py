@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT, DESCRIBE_GROUPS, LIST_GROUPS
-from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatTopicPartitions
+from kconsumer.schema.admin import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, LIST_GROUPS
+from kconsumer.schema.consumer_group import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatTopicPartitions
 from kconsumer.schema.group_deletion import DELETE_GROUPS
 from kconsumer.schema.topics import CREATE_PARTITIONS, DELETE_TOPICS, CreatePartitionsTopic
 from support.scenarios.classic_groups import join

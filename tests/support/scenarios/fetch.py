@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import FetchPartition, FetchTopic, ForgottenTopic
+from kconsumer.schema.fetch import FETCH, FetchPartition, FetchTopic, ForgottenTopic
 from kconsumer.schema.topics import DELETE_RECORDS, DELETE_TOPICS, DeleteRecordsPartition, DeleteRecordsTopic
 from kconsumer.testing.batches import build_batch
 from support.scenarios.metadata import UNKNOWN_ID

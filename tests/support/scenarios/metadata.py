@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.schema import API_VERSIONS, FIND_COORDINATOR, METADATA
-from kconsumer.schema.metadata import MetadataRequestTopic
+from kconsumer.schema.metadata import API_VERSIONS, FIND_COORDINATOR, METADATA, MetadataRequestTopic
 from kconsumer.schema.topics import DESCRIBE_CLUSTER
 from support.scenarios.scenario import Run, scenarios
 

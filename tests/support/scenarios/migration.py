@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.schema import (
-    CONSUMER_GROUP_HEARTBEAT,
-    DESCRIBE_GROUPS,
-    HEARTBEAT,
-    JOIN_GROUP,
-    LEAVE_GROUP,
-    LIST_GROUPS,
-    SYNC_GROUP,
-)
-from kconsumer.schema.classic_group import MemberIdentity
+from kconsumer.schema.admin import DESCRIBE_GROUPS, LIST_GROUPS
+from kconsumer.schema.classic_group import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, MemberIdentity
+from kconsumer.schema.consumer_group import CONSUMER_GROUP_HEARTBEAT
 from support.scenarios import classic_groups as classic
 from support.scenarios import consumer_groups as consumer
 from support.scenarios.scenario import SETTLE_MS, Run, scenarios

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.schema import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import (
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
     ListOffsetsPartition,
     ListOffsetsTopic,
     OffsetForLeaderPartition,

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.schema import (
-    DESCRIBE_GROUPS,
-    FETCH,
-    FIND_COORDINATOR,
+from kconsumer.schema.acls import CREATE_ACLS
+from kconsumer.schema.admin import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
+from kconsumer.schema.classic_group import (
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
-    LIST_OFFSETS,
-    METADATA,
-    OFFSET_COMMIT,
-    OFFSET_FETCH,
-    OFFSET_FOR_LEADER_EPOCH,
     SYNC_GROUP,
+    JoinGroupRequestProtocol,
+    MemberIdentity,
 )
-from kconsumer.schema.acls import CREATE_ACLS
-from kconsumer.schema.admin import CONSUMER_GROUP_DESCRIBE
-from kconsumer.schema.classic_group import JoinGroupRequestProtocol, MemberIdentity
 from kconsumer.schema.consumer_group import CONSUMER_GROUP_HEARTBEAT
-from kconsumer.schema.fetch import FetchPartition, FetchTopic
+from kconsumer.schema.fetch import FETCH, FetchPartition, FetchTopic
 from kconsumer.schema.group_deletion import (
     DELETE_GROUPS,
     OFFSET_DELETE,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from kconsumer.schema.metadata import MetadataRequestTopic
+from kconsumer.schema.metadata import FIND_COORDINATOR, METADATA, MetadataRequestTopic
 from kconsumer.schema.offsets import (
+    LIST_OFFSETS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OFFSET_FOR_LEADER_EPOCH,
     ListOffsetsPartition,
     ListOffsetsTopic,
     OffsetCommitRequestPartition,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import FetchPartition, FetchTopic
+from kconsumer.schema.fetch import FETCH, FetchPartition, FetchTopic
 from kconsumer.schema.produce import PRODUCE, PartitionProduceData, TopicProduceData
 from kconsumer.schema.transactions import INIT_PRODUCER_ID
 from kconsumer.testing.batches import Rec, build_batch, build_message_set

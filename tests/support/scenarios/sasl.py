@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kconsumer.schema import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kconsumer.schema.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from support.scenarios.produce import batch, produce
 from support.scenarios.scenario import Run, scenarios
 

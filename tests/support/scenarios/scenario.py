@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kconsumer._core.codec import decode_response, encode_request
-from kconsumer.schema import FIND_COORDINATOR, HEARTBEAT, LIST_OFFSETS, METADATA
+from kconsumer.schema.classic_group import HEARTBEAT
 from kconsumer.schema.dsl import Api, Message
-from kconsumer.schema.metadata import MetadataRequestTopic
-from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsTopic
+from kconsumer.schema.metadata import FIND_COORDINATOR, METADATA, MetadataRequestTopic
+from kconsumer.schema.offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsTopic
 from kconsumer.schema.produce import PRODUCE, PartitionProduceData, TopicProduceData
 from kconsumer.schema.share_group import SHARE_GROUP_HEARTBEAT
 from kconsumer.schema.topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.schema import LIST_GROUPS
+from kconsumer.schema.admin import LIST_GROUPS
 from kconsumer.schema.group_deletion import DELETE_GROUPS
 from kconsumer.schema.share_group import (
     ALTER_SHARE_GROUP_OFFSETS,

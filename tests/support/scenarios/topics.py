@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kconsumer.schema import METADATA
-from kconsumer.schema.metadata import MetadataRequestTopic
+from kconsumer.schema.metadata import METADATA, MetadataRequestTopic
 from kconsumer.schema.topics import (
     ALTER_CONFIGS,
     CREATE_PARTITIONS,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.schema import LIST_OFFSETS
-from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsTopic
+from kconsumer.schema.offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsTopic
 from kconsumer.schema.produce import PRODUCE
 from kconsumer.schema.transactions import (
     ADD_OFFSETS_TO_TXN,

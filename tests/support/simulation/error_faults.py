@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from kconsumer._common.error_codes import ErrorCode, Errors
-from kconsumer.schema import (
-    CONSUMER_GROUP_HEARTBEAT,
-    FETCH,
-    FIND_COORDINATOR,
-    HEARTBEAT,
-    JOIN_GROUP,
-    LIST_OFFSETS,
-    METADATA,
-    OFFSET_COMMIT,
-    OFFSET_FETCH,
-    OFFSET_FOR_LEADER_EPOCH,
-    SYNC_GROUP,
-)
+from kconsumer.schema.classic_group import HEARTBEAT, JOIN_GROUP, SYNC_GROUP
+from kconsumer.schema.consumer_group import CONSUMER_GROUP_HEARTBEAT
 from kconsumer.schema.dsl import Api
+from kconsumer.schema.fetch import FETCH
+from kconsumer.schema.metadata import FIND_COORDINATOR, METADATA
+from kconsumer.schema.offsets import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
 
 ERRORS: list[tuple[Api, ErrorCode]] = [
     (FETCH, Errors.NOT_LEADER_OR_FOLLOWER),

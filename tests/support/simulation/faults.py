@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from kconsumer import TopicPartition
-from kconsumer.schema import METADATA
 from kconsumer.schema.dsl import Api
+from kconsumer.schema.metadata import METADATA
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.faults import Fault as ModelFault
 from kconsumer.testing.cluster.faults import FaultKind as ModelFaultKind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT
+from kconsumer.schema.consumer_group import CONSUMER_GROUP_HEARTBEAT
 from kconsumer.testing.cluster.faults import Fault, Faults
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_rebalance import COMPLETING_REBALANCE, PREPARING_REBALANCE

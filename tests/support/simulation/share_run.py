@@ -10,8 +10,9 @@ from typing import cast
 
 from kconsumer import TopicPartition
 from kconsumer._common.error_codes import ErrorCode, Errors
-from kconsumer.schema import FIND_COORDINATOR, SHARE_ACKNOWLEDGE, SHARE_FETCH, SHARE_GROUP_HEARTBEAT
 from kconsumer.schema.dsl import Api
+from kconsumer.schema.metadata import FIND_COORDINATOR
+from kconsumer.schema.share_group import SHARE_ACKNOWLEDGE, SHARE_FETCH, SHARE_GROUP_HEARTBEAT
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.share.state_store import StateBatch, StateStore, StoredState

@@ -16,8 +16,8 @@ from kconsumer._core.codec import (
 )
 from kconsumer._core.wire import Slice
 from kconsumer.errors import ProtocolError
-from kconsumer.schema import API_VERSIONS, APIS, FETCH, HEARTBEAT, METADATA, SASL_HANDSHAKE
-from kconsumer.schema.classic_group import HeartbeatRequest, HeartbeatResponse
+from kconsumer.schema import APIS
+from kconsumer.schema.classic_group import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from kconsumer.schema.dsl import (
     BOOL,
     BYTES,
@@ -33,9 +33,9 @@ from kconsumer.schema.dsl import (
     array,
     plan,
 )
-from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
-from kconsumer.schema.metadata import ApiVersionsResponse, MetadataRequest
-from kconsumer.schema.sasl import SaslHandshakeRequest
+from kconsumer.schema.fetch import FETCH, FetchableTopicResponse, FetchPartitionData, FetchResponse
+from kconsumer.schema.metadata import API_VERSIONS, METADATA, ApiVersionsResponse, MetadataRequest
+from kconsumer.schema.sasl import SASL_HANDSHAKE, SaslHandshakeRequest
 
 
 class Point(Message):

@@ -13,7 +13,7 @@ import pytest
 from kconsumer.config.options import OPTIONS, ConsumerConfig
 from kconsumer.errors import ConfigError, KafkaError
 from kconsumer.net.sasl.mechanism import Credentials
-from kconsumer.schema import SASL_AUTHENTICATE
+from kconsumer.schema.sasl import SASL_AUTHENTICATE
 from support.fakes.sasl_exchange import SaslHarness
 from support.fakes.scripted_broker import SILENCE
 from support.harnesses.inside import links_of

@@ -16,7 +16,8 @@ from kconsumer.errors import (
     TimeoutError,
     UnsupportedVersionError,
 )
-from kconsumer.schema import API_VERSIONS, CONSUMER_GROUP_HEARTBEAT, METADATA
+from kconsumer.schema.consumer_group import CONSUMER_GROUP_HEARTBEAT
+from kconsumer.schema.metadata import API_VERSIONS, METADATA
 from kconsumer.types import Node
 from support.fakes.fake_network import NetworkHarness
 from support.fakes.scripted_broker import SILENCE, api_versions

@@ -12,7 +12,7 @@ from kconsumer.coordinator.classic_protocol.state import Member
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.engine.waiting import Wait
 from kconsumer.net.client import NetworkClient
-from kconsumer.schema import METADATA
+from kconsumer.schema.metadata import METADATA
 from support.harnesses.inside import engine_of, parts_of
 
 

@@ -15,8 +15,7 @@ from kconsumer.config.option_groups import FetchLimits
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.fetching.manager import FetchManager
 from kconsumer.fetching.session import MAX_EPOCH
-from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
+from kconsumer.schema.fetch import FETCH, FetchableTopicResponse, FetchPartitionData, FetchResponse
 from support.harnesses.fetch_twins import CycleConnection, FetchTwins, make_frame
 
 

@@ -20,7 +20,10 @@ from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.net.connection import Connection
 from kconsumer.net.preamble import MAX_FIRST_FRAME_BYTES
 from kconsumer.net.states import TRANSITIONS, ConnectionState
-from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA, SASL_HANDSHAKE
+from kconsumer.schema.classic_group import HEARTBEAT
+from kconsumer.schema.fetch import FETCH
+from kconsumer.schema.metadata import API_VERSIONS, METADATA
+from kconsumer.schema.sasl import SASL_HANDSHAKE
 from support.fakes.fake_network import Response, request_to, responses_of
 from support.fakes.scripted_broker import Received, api_versions, read_request, response_bytes
 

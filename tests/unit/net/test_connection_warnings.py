@@ -10,7 +10,9 @@ import pytest
 
 from kconsumer._common.repeated_failures import RepeatedFailures
 from kconsumer.net.address_failures import ADVERTISED
-from kconsumer.schema import API_VERSIONS, FETCH, JOIN_GROUP, METADATA
+from kconsumer.schema.classic_group import JOIN_GROUP
+from kconsumer.schema.fetch import FETCH
+from kconsumer.schema.metadata import API_VERSIONS, METADATA
 from kconsumer.types import Node
 from support.fakes.fake_network import NetworkHarness
 from support.fakes.scripted_broker import CLOSE, SILENCE, Script

@@ -15,7 +15,9 @@ from kconsumer.errors import (
 )
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.net.background import BackgroundTask
-from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA
+from kconsumer.schema.classic_group import HEARTBEAT
+from kconsumer.schema.fetch import FETCH
+from kconsumer.schema.metadata import API_VERSIONS, METADATA
 from kconsumer.types import Node
 from support.fakes.fake_network import NetworkHarness
 from support.fakes.scripted_broker import SILENCE, Script, response_bytes

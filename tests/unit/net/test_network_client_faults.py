@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kconsumer._internal.requests import UnsentRequest
 from kconsumer.errors import AuthenticationError
 from kconsumer.net.transport import WOULD_BLOCK
-from kconsumer.schema import METADATA
+from kconsumer.schema.metadata import METADATA
 from support.fakes.fake_network import NetworkHarness
 from support.fakes.scripted_broker import SILENCE
 from support.harnesses.inside import links_of

@@ -9,7 +9,8 @@ import pytest
 
 from kconsumer.metrics.registry import Metrics
 from kconsumer.net.metrics import GROUP, NODE_GROUP, ConnectionMetrics
-from kconsumer.schema import METADATA, SASL_AUTHENTICATE
+from kconsumer.schema.metadata import METADATA
+from kconsumer.schema.sasl import SASL_AUTHENTICATE
 from kconsumer.types import Node
 from support.fakes.fake_network import NetworkHarness
 from support.fakes.sasl_exchange import SaslHarness

@@ -10,7 +10,8 @@ import pytest
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from kconsumer.net.node import FOREVER
 from kconsumer.net.states import ConnectionState
-from kconsumer.schema import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kconsumer.schema.metadata import API_VERSIONS, METADATA
+from kconsumer.schema.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from support.fakes.fake_network import NetworkHarness
 from support.fakes.sasl_exchange import SaslHarness
 from support.fakes.scripted_broker import CLOSE, Received, api_versions, response_bytes

@@ -9,8 +9,12 @@ import pytest
 from kconsumer._internal.managers import UnsentRequest
 from kconsumer.errors import TopicAuthorizationError
 from kconsumer.offsets.error_actions import LEADER_EPOCH_ACTIONS, LIST_OFFSETS_ACTIONS
-from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
-from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult
+from kconsumer.schema.offsets import (
+    OFFSET_FOR_LEADER_EPOCH,
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchState
 from kconsumer.types import OffsetReset

@@ -15,9 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kconsumer._internal.managers import UnsentRequest
 from kconsumer.errors import BrokerConnectionError, LogTruncationError
-from kconsumer.schema import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
-from kconsumer.schema.fetch import LeaderIdAndEpoch
+from kconsumer.schema.fetch import FETCH, LeaderIdAndEpoch
 from kconsumer.schema.offsets import (
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
     EpochEndOffset,
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,

@@ -12,8 +12,12 @@ from kconsumer.errors import (
     LogTruncationError,
     UnsupportedVersionError,
 )
-from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
-from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult
+from kconsumer.schema.offsets import (
+    OFFSET_FOR_LEADER_EPOCH,
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, FetchState
 from kconsumer.types import OffsetReset

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kconsumer._core.codec import install_constructor
-from kconsumer.schema import APIS, FETCH, SASL_HANDSHAKE
+from kconsumer.schema import APIS
 from kconsumer.schema.dsl import (
     INT16,
     INT32,
@@ -26,8 +26,8 @@ from kconsumer.schema.dsl import (
     array,
     plan,
 )
-from kconsumer.schema.fetch import FetchPartitionData, FetchRequest, FetchTopic
-from kconsumer.schema.sasl import SaslAuthenticateRequest
+from kconsumer.schema.fetch import FETCH, FetchPartitionData, FetchRequest, FetchTopic
+from kconsumer.schema.sasl import SASL_HANDSHAKE, SaslAuthenticateRequest
 
 
 class Inner(Message):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from kconsumer import schema
-from kconsumer.schema import APIS, Api
-from kconsumer.schema.dsl import Array, Message
+from kconsumer.schema import APIS, all_apis
+from kconsumer.schema.dsl import Api, Array, Message
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 # name: key, versions, flexible from, throttled by the client from
@@ -69,13 +70,11 @@ def test_apis() -> None:
     assert all(key == api.key for key, api in APIS.items())
 
 
-@pytest.mark.parametrize("name", [name for name in schema.__all__ if name.isupper() and name != "ZERO_UUID"])
-def test_constants(name: str) -> None:
-    """Each API is a constant with the API's name."""
-    value = getattr(schema, name)
-    if isinstance(value, Api):
-        assert name == "".join(f"_{c}" if c.isupper() else c.upper() for c in value.name).lstrip("_")
-        assert APIS[value.key] is value
+@pytest.mark.parametrize("api", all_apis().values(), ids=lambda api: api.name)
+def test_constants(api: Api) -> None:
+    """Each API is a constant with the API's name, in the module of its messages."""
+    constant = "".join(f"_{c}" if c.isupper() else c.upper() for c in api.name).lstrip("_")
+    assert getattr(sys.modules[api.request.__module__], constant) is api
 
 
 @pytest.mark.parametrize("cls", classes(), ids=lambda cls: cls.__name__)

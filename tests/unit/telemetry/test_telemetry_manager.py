@@ -18,9 +18,13 @@ from kconsumer.errors import (
     UnsupportedVersionError,
 )
 from kconsumer.metrics.registry import Metrics, Stat
-from kconsumer.schema import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from kconsumer.schema.dsl import Api
-from kconsumer.schema.telemetry import GetTelemetrySubscriptionsResponse, PushTelemetryResponse
+from kconsumer.schema.telemetry import (
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    PUSH_TELEMETRY,
+    GetTelemetrySubscriptionsResponse,
+    PushTelemetryResponse,
+)
 from kconsumer.telemetry import compressors
 from kconsumer.telemetry.collector import TelemetryCollector
 from kconsumer.telemetry.manager import CONNECTION_CHECK_MS, DEFAULT_PUSH_INTERVAL_MS, TelemetryManager

@@ -7,22 +7,20 @@ from typing import Any
 import pytest
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import (
-    DESCRIBE_GROUPS,
-    FETCH,
+from kconsumer.schema.admin import DESCRIBE_GROUPS, LIST_GROUPS, DescribeGroupsRequest, ListGroupsRequest
+from kconsumer.schema.classic_group import HEARTBEAT, HeartbeatRequest
+from kconsumer.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from kconsumer.schema.metadata import (
     FIND_COORDINATOR,
-    HEARTBEAT,
-    LIST_GROUPS,
-    LIST_OFFSETS,
     METADATA,
+    FindCoordinatorRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+from kconsumer.schema.offsets import (
+    LIST_OFFSETS,
     OFFSET_COMMIT,
     OFFSET_FETCH,
-)
-from kconsumer.schema.admin import DescribeGroupsRequest, ListGroupsRequest
-from kconsumer.schema.classic_group import HeartbeatRequest
-from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
-from kconsumer.schema.metadata import FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
-from kconsumer.schema.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,

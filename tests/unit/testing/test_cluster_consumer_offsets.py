@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import OFFSET_COMMIT
 from kconsumer.schema.offsets import (
+    OFFSET_COMMIT,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -8,13 +8,13 @@ import pytest
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import decode_response, encode_response
+from kconsumer.schema import all_apis
 from kconsumer.schema.dsl import Api, Array, Message
-from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.error_responses import error_response
 from kconsumer.testing.cluster.requests import Request
 
-APIS = sorted(releases.apis().values(), key=lambda api: api.key)
+APIS = sorted(all_apis().values(), key=lambda api: api.key)
 ERROR = Errors.UNKNOWN_SERVER_ERROR
 
 

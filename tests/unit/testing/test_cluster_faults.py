@@ -8,9 +8,8 @@ import pytest
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import encode_request
-from kconsumer.schema import API_VERSIONS, FETCH, METADATA
-from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
-from kconsumer.schema.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
+from kconsumer.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from kconsumer.schema.metadata import API_VERSIONS, METADATA, ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from kconsumer.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock

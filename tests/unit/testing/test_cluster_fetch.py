@@ -8,8 +8,7 @@ import pytest
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.decode import decode_batches
-from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from kconsumer.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from kconsumer.testing.batches import abort_marker, build_batch, commit_marker
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster

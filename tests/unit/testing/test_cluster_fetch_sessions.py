@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import FETCH
-from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from kconsumer.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import DESCRIBE_GROUPS, LIST_GROUPS
-from kconsumer.schema.admin import DescribeGroupsRequest, ListGroupsRequest
+from kconsumer.schema.admin import DESCRIBE_GROUPS, LIST_GROUPS, DescribeGroupsRequest, ListGroupsRequest
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from support.fakes.classic_members import FakeMember

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
 from kconsumer.schema.group_deletion import (
     OFFSET_DELETE,
     OffsetDeleteRequest,
@@ -15,6 +14,8 @@ from kconsumer.schema.group_deletion import (
     OffsetDeleteRequestTopic,
 )
 from kconsumer.schema.offsets import (
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

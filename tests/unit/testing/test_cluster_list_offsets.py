@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import LIST_OFFSETS
 from kconsumer.schema.offsets import (
+    LIST_OFFSETS,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,

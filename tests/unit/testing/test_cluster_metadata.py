@@ -6,8 +6,9 @@ import pytest
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import encode_request
-from kconsumer.schema import API_VERSIONS, METADATA
 from kconsumer.schema.metadata import (
+    API_VERSIONS,
+    METADATA,
     ApiVersionsRequest,
     MetadataRequest,
 )

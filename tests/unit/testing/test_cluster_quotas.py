@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from kconsumer.schema import API_VERSIONS, FETCH
-from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
-from kconsumer.schema.metadata import ApiVersionsRequest
+from kconsumer.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from kconsumer.schema.metadata import API_VERSIONS, ApiVersionsRequest
 from kconsumer.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer.testing.cluster.releases import HISTORY, RELEASES, apis, versions_of
+from kconsumer.schema import all_apis
+from kconsumer.testing.cluster.releases import HISTORY, RELEASES, versions_of
 
 
 def test_every_api_has_a_history() -> None:
     """Each API of the model has a row in the table, and no other does."""
-    assert {api.name for api in apis().values()} == set(HISTORY)
+    assert {api.name for api in all_apis().values()} == set(HISTORY)
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -19,7 +20,7 @@ def test_releases_only_add_newer_versions(release: str) -> None:
     before, now = versions_of(older), versions_of(release)
     assert set(before) <= set(now)
     for key, versions in now.items():
-        assert apis()[key].min_version <= versions.first <= versions.last <= apis()[key].max_version
+        assert all_apis()[key].min_version <= versions.first <= versions.last <= all_apis()[key].max_version
         assert key not in before or before[key].last <= versions.last
 
 
@@ -29,7 +30,7 @@ def test_releases_only_add_newer_versions(release: str) -> None:
 )
 def test_known_ranges(release: str, name: str, wanted: tuple[int, int]) -> None:
     """Known ranges of some releases, where both the release and the wire tables have the versions."""
-    (key,) = (key for key, api in apis().items() if api.name == name)
+    (key,) = (key for key, api in all_apis().items() if api.name == name)
     versions = versions_of(release)[key]
     assert wanted == (versions.first, versions.last)
 

@@ -11,9 +11,8 @@ from kconsumer._core.codec import encode_request
 from kconsumer.net.sasl.mechanism import Credentials, Mechanism, MechanismError
 from kconsumer.net.sasl.plain import Plain
 from kconsumer.net.sasl.scram import ScramSha256, ScramSha512
-from kconsumer.schema import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from kconsumer.schema.metadata import ApiVersionsRequest, MetadataRequest
-from kconsumer.schema.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from kconsumer.schema.metadata import API_VERSIONS, METADATA, ApiVersionsRequest, MetadataRequest
+from kconsumer.schema.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslAuthenticateRequest, SaslHandshakeRequest
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.sasl import SaslSettings

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
-from kconsumer.schema.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
+from kconsumer.schema.telemetry import (
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    PUSH_TELEMETRY,
+    GetTelemetrySubscriptionsRequest,
+    PushTelemetryRequest,
+)
 from kconsumer.telemetry.compressors import COMPRESSORS
 from kconsumer.telemetry.otlp import DataPoint, Metric, encode_metrics
 from kconsumer.testing import FakeCluster

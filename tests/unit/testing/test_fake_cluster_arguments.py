@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from kconsumer.errors import GroupAuthorizationError, StaleMetadataError, error_for
-from kconsumer.schema import FETCH, OFFSET_COMMIT
+from kconsumer.schema import all_apis
+from kconsumer.schema.fetch import FETCH
+from kconsumer.schema.offsets import OFFSET_COMMIT
 from kconsumer.testing.arguments import api_of, error_code_of, sasl_settings
 from kconsumer.testing.batches import Rec
-from kconsumer.testing.cluster import releases
 from kconsumer.testing.produce import Partitioner, as_records, check_compression, murmur2, split
 
 
@@ -81,13 +82,13 @@ def test_compressions() -> None:
 @pytest.mark.parametrize("name", ["OffsetCommit", "offset_commit", "OFFSET_COMMIT", 8, OFFSET_COMMIT])
 def test_apis(name: Any) -> None:
     """An API is given by its name in any case, its key, or itself."""
-    assert api_of(releases.apis(), name) is OFFSET_COMMIT
+    assert api_of(all_apis(), name) is OFFSET_COMMIT
 
 
 def test_unknown_apis() -> None:
     """An unknown API raises an error that lists those that there are."""
     with pytest.raises(ValueError, match=f"no API 'Fetsh'; there are .*{FETCH.name}"):
-        api_of(releases.apis(), "Fetsh")
+        api_of(all_apis(), "Fetsh")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,15 @@ rest. The group may also be one of the consumer protocol that has classic member
 from __future__ import annotations
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
-from kconsumer.schema.classic_group import HeartbeatResponse, LeaveGroupResponse, SyncGroupResponse
+from kconsumer.schema.classic_group import (
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    SYNC_GROUP,
+    HeartbeatResponse,
+    LeaveGroupResponse,
+    SyncGroupResponse,
+)
 from kconsumer.testing.cluster.groups import classic_join, classic_requests, consumer_classic
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_join import rejected

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT
 from kconsumer.schema.consumer_group import (
+    CONSUMER_GROUP_HEARTBEAT,
     ConsumerGroupHeartbeatAssignment,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,

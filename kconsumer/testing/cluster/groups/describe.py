@@ -6,8 +6,10 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, LIST_GROUPS, SHARE_GROUP_DESCRIBE
 from kconsumer.schema.admin import (
+    CONSUMER_GROUP_DESCRIBE,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
     ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribeGroup,
     ConsumerGroupDescribeMember,
@@ -20,6 +22,7 @@ from kconsumer.schema.admin import (
     ListGroupsResponse,
 )
 from kconsumer.schema.share_group import (
+    SHARE_GROUP_DESCRIBE,
     ShareGroupDescribeGroup,
     ShareGroupDescribeMember,
     ShareGroupDescribeResponse,

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import OFFSET_FETCH, ZERO_UUID
+from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.offsets import (
+    OFFSET_FETCH,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,

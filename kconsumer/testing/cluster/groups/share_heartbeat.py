@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import SHARE_GROUP_HEARTBEAT
 from kconsumer.schema.share_group import (
+    SHARE_GROUP_HEARTBEAT,
     ShareGroupHeartbeatResponse,
 )
 from kconsumer.testing.cluster.groups.classic import ClassicGroup

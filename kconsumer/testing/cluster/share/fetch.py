@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import SHARE_FETCH
 from kconsumer.schema.share_group import (
+    SHARE_FETCH,
     AcquiredRecords,
     ShareFetchableTopicResponse,
     ShareFetchPartitionData,

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema import SHARE_ACKNOWLEDGE
 from kconsumer.schema.share_group import (
+    SHARE_ACKNOWLEDGE,
     ShareAcknowledgePartitionData,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
