@@ -10,13 +10,11 @@ from kconsumer.schema.share_group import (
     SHARE_FETCH,
     SHARE_GROUP_HEARTBEAT,
     ShareAcknowledgementBatch,
-    ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
-    ShareAcknowledgeTopic,
-    ShareFetchPartition,
     ShareFetchRequest,
-    ShareFetchTopic,
     ShareGroupHeartbeatRequest,
+    ShareRequestPartition,
+    ShareRequestTopic,
 )
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
@@ -60,7 +58,7 @@ class FakeShareMember:
 
     def fetch(self, *, wait_ms: int = 0) -> Any:
         """Returns the response to a ShareFetch of the partition."""
-        topic = ShareFetchTopic(topic_id=self.cluster.topics["t"].id, partitions=[ShareFetchPartition()])
+        topic = ShareRequestTopic(topic_id=self.cluster.topics["t"].id, partitions=[ShareRequestPartition()])
         message = ShareFetchRequest(
             group_id="g",
             member_id=self.id,
@@ -77,8 +75,8 @@ class FakeShareMember:
     def acknowledge(self, first: int, last: int, kind: int = 1) -> Any:
         """Returns the response to a ShareAcknowledge."""
         batch = ShareAcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
-        row = ShareAcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
-        topics = [ShareAcknowledgeTopic(topic_id=self.cluster.topics["t"].id, partitions=[row])]
+        row = ShareRequestPartition(partition_index=0, acknowledgement_batches=[batch])
+        topics = [ShareRequestTopic(topic_id=self.cluster.topics["t"].id, partitions=[row])]
         message = ShareAcknowledgeRequest(
             group_id="g", member_id=self.id, share_session_epoch=self.session_epoch, topics=topics
         )
