@@ -4,7 +4,7 @@ A response has either one error code, or one error code in each of its rows. It 
 partition or group) of the request. As in Kafka, all rows get the same error code.
 
 The other fields of a response row are copied from the row of the request. They have the same names in both, except for
-the fields in `REQUEST_FIELDS`.
+the only list of a request or row, and for the fields in `REQUEST_FIELDS`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,12 @@ from kconsumer.schema.metadata import MetadataRequestTopic
 from kconsumer.testing.cluster.requests import Request
 from kconsumer.testing.cluster.topic import Topic
 
-#: API and field of the response -> the field of the request from which it is filled, if that has another name.
+#: API and field of the response -> the field of the request from which it is filled, if that has another name and is
+#: not the only list there.
 REQUEST_FIELDS = {
-    ("AddPartitionsToTxn", "results_by_partition"): "partitions",
-    ("AddPartitionsToTxn", "results_by_topic_v3_and_below"): "v3_and_below_topics",
-    ("ConsumerGroupDescribe", "groups"): "group_ids",
-    ("CreatePartitions", "results"): "topics",
-    ("CreateAcls", "results"): "creations",
-    ("DeleteAcls", "filter_results"): "filters",
-    ("DeleteGroups", "results"): "groups_names",
-    ("DeleteTopics", "responses"): "topics",  # up to v5: `topic_names`
-    ("DescribeConfigs", "results"): "resources",
-    ("DescribeProducers", "partitions"): "partition_indexes",
-    ("DescribeTransactions", "transaction_states"): "transactional_ids",
     ("Fetch", "partition_index"): "partition",
     ("Fetch", "responses"): "topics",
-    ("FindCoordinator", "coordinators"): "coordinator_keys",
-    ("IncrementalAlterConfigs", "responses"): "resources",
-    ("AlterConfigs", "responses"): "resources",
-    ("OffsetFetch", "partitions"): "partition_indexes",
-    ("Produce", "responses"): "topic_data",
-    ("Produce", "partition_responses"): "partition_data",
-    ("ShareAcknowledge", "responses"): "topics",
     ("ShareFetch", "responses"): "topics",
-    ("ShareGroupDescribe", "groups"): "group_ids",
 }
 #: API and field of the response -> its value in a response that reports an error, if that is not the default.
 ERROR_VALUES: dict[tuple[str, str], object] = {
@@ -141,18 +123,19 @@ def _fill(response: Any, source: Any, request: Request, error: int) -> None:
             response.acknowledge_error_code = error  # the request had no effect: nothing was acknowledged
         return
     for field in rows:
-        setattr(
-            response, field.name, [_row(_element(field), row, request, error) for row in _rows(source, name, field)]
-        )
+        found = [_row(_element(field), row, request, error) for row in _rows(source, field, request)]
+        setattr(response, field.name, found)
 
 
-def _rows(source: Any, api: str, field: Field) -> list[Any]:
+def _rows(source: Any, field: Field, request: Request) -> list[Any]:
     """Returns the rows in `source` that correspond to the rows in `field` of the response.
 
-    `source`: a request, or a row of a request that contains rows. `api`: the name of the API.
+    `source`: a request, or a row of a request that contains rows.
     """
-    names = REQUEST_FIELDS.get((api, field.name), field.name), "topic_names"
-    return next((rows for name in names if (rows := getattr(source, name, None))), [])
+    lists = [each.name for each in source.FIELDS if isinstance(each.kind, Array) and request.version in each.versions]
+    name = REQUEST_FIELDS.get((request.api.name, field.name), field.name)
+    rows: list[Any] = getattr(source, name if name in lists else lists[0])
+    return rows or []
 
 
 def _row(cls: type[Message], source: Any, request: Request, error: int) -> Message:
