@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.brokers.kafka import DEFAULT_VERSION, KafkaCluster
+from support.brokers.kafka import KafkaCluster
 from support.harnesses.doc_blocks import BLOCKS, Block, run_python
 
 PAGE = "docs/guides/frameworks.md"
@@ -24,7 +24,7 @@ DEADLINE_S = 90
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
     """A broker with the topic of docs/start.md, and with the same records in a topic of three partitions."""
-    with KafkaCluster(DEFAULT_VERSION) as kafka:
+    with KafkaCluster() as kafka:
         values = [json.dumps({"number": number}).encode() for number in range(RECORDS)]
         kafka.create_topic("orders", partitions=1)
         kafka.produce("orders", values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -18,7 +17,7 @@ from support.aio.asyncio_tests import runs_on_asyncio
 from support.aio.blocking import BlockingConsumer, ThreadRunners
 from support.brokers.fake_kafka import FakeKafka
 from support.brokers.fake_kafka_tests import needs_real_broker
-from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
+from support.brokers.kafka import CHOSEN_VERSION, OLD_VERSION, Kafka, KafkaCluster
 from support.brokers.kafka_jars import release_of
 from support.brokers.kafka_shared import shared_kafka
 from support.brokers.needed_versions import missing_in
@@ -28,7 +27,6 @@ from support.harnesses.ordering import longest_first
 from support.harnesses.polling import numbered
 from support.nightly import is_engine_nightly
 
-CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
 ONLY_CLASSIC = release_of(CHOSEN_VERSION) < (4, 0)
 
 # Each takes half a minute to two minutes. The first ones start together, on a machine that is busy starting brokers;

@@ -10,6 +10,7 @@ import random
 
 import pytest
 
+from support.brokers.kafka_jars import CHOSEN_VERSION, release_of
 from support.chaos.chaos import Chaos
 
 SECONDS = float(os.environ.get("KCONSUMER_CHAOS_SECONDS", "10"))
@@ -17,6 +18,7 @@ SEED = os.environ.get("KCONSUMER_CHAOS_SEED")
 KINDS = ("classic", "consumer", "share")
 ORDERS = ("key", "partition", "none")
 ASSIGNORS = ("cooperative-sticky", "range")
+PROTOCOLS = ASSIGNORS if release_of(CHOSEN_VERSION) < (4, 0) else (*ASSIGNORS, "consumer")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -36,5 +38,4 @@ def test_handlers_under_faults(order: str) -> None:
     is committed, as at each clean stop, is not repeated.
     """
     seed = int(SEED) if SEED else random.randrange(1_000_000)
-    protocol = (*ASSIGNORS, "consumer")[seed % 3]
-    assert Chaos(protocol, seed, order).run(SECONDS)["records"]
+    assert Chaos(PROTOCOLS[seed % len(PROTOCOLS)], seed, order).run(SECONDS)["records"]

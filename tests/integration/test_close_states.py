@@ -30,6 +30,7 @@ from kconsumer.groups import GroupClient
 from support.brokers.fake_kafka import FakeKafka
 from support.brokers.kafka import Kafka, KafkaCluster
 from support.brokers.kafka_admin import wait_until
+from support.brokers.kafka_jars import release_of
 from support.harnesses.inside import engine_of, parts_of
 from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, read, tps
 from support.members.remove_member import remove_static_member
@@ -652,6 +653,11 @@ def closed_in(scene: Scene, timeout_s: float) -> float:
     return time.monotonic() - began
 
 
+def engines_of(kafka: Kafka) -> list[str]:
+    """Returns the engines whose group protocol this version of Kafka has."""
+    return [name for name in ENGINES if name not in KIP_848 or release_of(kafka.version) >= (4, 0)]
+
+
 def test_the_only_broker_is_gone(new_cluster: type[KafkaCluster]) -> None:
     """When the only broker is suspended or killed, close() ends in time, on_revoke runs, and no threads or descriptors
     are left.
@@ -659,9 +665,10 @@ def test_the_only_broker_is_gone(new_cluster: type[KafkaCluster]) -> None:
     running = threading.enumerate()
     with ExitStack() as stack:
         cluster = stack.enter_context(new_cluster())
+        engines = engines_of(cluster)
         topic = filled(cluster)
         groups = stack.enter_context(GroupClient(cluster.bootstrap_servers))
-        fates = [(fate, engine) for fate in (cluster.nodes[0].pause, cluster.nodes[0].kill) for engine in ENGINES]
+        fates = [(fate, engine) for fate in (cluster.nodes[0].pause, cluster.nodes[0].kill) for engine in engines]
         scenes = [(fate, Scene(cluster, topic, engine, groups, stack)) for fate, engine in fates]
         for _, scene in scenes:
             scene.stable()
@@ -684,7 +691,7 @@ def test_the_coordinator_goes(new_cluster: type[KafkaCluster]) -> None:
             coordinator = cluster.node(cluster.coordinator_of("any"))  # a restarted node coordinates no group yet
             # The partitions stay where they are: what is being validated against a new leader is not committed.
             topic = filled(cluster, [node.node_id for node in cluster.nodes if node is not coordinator])
-            scenes = [Scene(cluster, topic, engine, groups, stack) for engine in ENGINES]
+            scenes = [Scene(cluster, topic, engine, groups, stack) for engine in engines_of(cluster)]
             for scene in scenes:
                 name, number = scene.group, 0
                 # Numbers, not the same letter again: that may leave a hash at the same remainder for ever.

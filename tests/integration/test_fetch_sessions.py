@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,20 +13,19 @@ from kconsumer import Consumer, TopicPartition
 from kconsumer._internal.managers import Reply, UnsentRequest
 from kconsumer.fetching.session import FetchSession
 from kconsumer.schema.fetch import FETCH, FetchRequest
-from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
+from support.brokers.kafka import CHOSEN_VERSION, OLD_VERSION, KafkaCluster
 from support.harnesses.inside import engine_of, parts_of
 from support.harnesses.polling import tps
 
-CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
 SLOTS = 8
 """Brokers divide the slots among eight shards: the fewest with which there are sessions at all, one in each."""
 
 Seen = Counter[tuple[int, bytes | None]]
 
 
-@pytest.fixture(scope="module", params=[DEFAULT_VERSION, OLD_VERSION])
+@pytest.fixture(scope="module", params=sorted({CHOSEN_VERSION, OLD_VERSION}))
 def small_cache(request: pytest.FixtureRequest, new_cluster: type[KafkaCluster]) -> Iterator[KafkaCluster]:
-    """A broker, of either line, with few slots for fetch sessions."""
+    """A broker, of the chosen version and of the 3.9 line, with few slots for fetch sessions."""
     properties = {"max.incremental.fetch.session.cache.slots": str(SLOTS), "num.partitions": "1"}
     with new_cluster(request.param, properties=properties) as cluster:
         yield cluster

@@ -7,7 +7,6 @@ TLS. Its authorizer restricts only the users of the tests of ACLs.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from kconsumer.errors import (
     TopicAuthorizationError,
 )
 from support.brokers.certificates import Authority
-from support.brokers.kafka import DEFAULT_VERSION, Kafka, KafkaCluster
+from support.brokers.kafka import Kafka, KafkaCluster
 from support.brokers.kafka_admin import wait_until
 from support.brokers.sasl import (
     MODULES,
@@ -74,8 +73,7 @@ def kafka(authority: tuple[str, str]) -> Iterator[KafkaCluster]:
         properties[f"listener.name.short.{mechanism}.connections.max.reauth.ms"] = str(SESSION_MS)
     plain = "SASL_PLAINTEXT"
     listeners = {"SASL": plain, "SHORT": plain, "LONG": plain, "SECURE": "SASL_SSL"}
-    version = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
-    with KafkaCluster(version, properties=properties, listeners=listeners) as cluster:
+    with KafkaCluster(properties=properties, listeners=listeners) as cluster:
         for user in ("bob", "dora"):
             set_password(cluster, user, "builder")
         yield cluster

@@ -19,7 +19,7 @@ from kconsumer.errors import AuthenticationError, ConfigError
 from kconsumer.groups import GroupClient
 from kconsumer.net.tls.channel import Channel, PythonChannel, new_channel
 from support.brokers.certificates import Authority, broker_properties
-from support.brokers.kafka import DEFAULT_VERSION, JVM_LIGHT, KafkaCluster
+from support.brokers.kafka import JVM_LIGHT, KafkaCluster
 from support.brokers.proxy import Conditions, Proxy
 from support.harnesses.stopwatch import Stopwatch
 
@@ -44,7 +44,6 @@ class Secured:
         limits = folder / "java.security"
         limits.write_text("jdk.tls.keyLimits=AES/GCM/NoPadding KeyUpdate 2^18\n")
         self.cluster = KafkaCluster(
-            os.environ.get("KAFKA_VERSION", DEFAULT_VERSION),
             properties=properties,
             jvm=(*JVM_LIGHT, f"-Djava.security.properties={limits}"),
             proxy=self.proxy.listen_for,

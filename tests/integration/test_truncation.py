@@ -21,7 +21,7 @@ from confluent_kafka.admin import NewTopic
 
 from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from kconsumer.errors import LogTruncationError
-from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
+from support.brokers.kafka import KafkaCluster
 from support.brokers.kafka_admin import wait_until
 
 TOPIC = "cut"
@@ -140,10 +140,10 @@ def strike(accident: Accident) -> None:
         accident.expected[tp] = [(offset, b"new-%d" % offset) for offset in range(KEPT, end)]
 
 
-@pytest.fixture(scope="module", params=[DEFAULT_VERSION, pytest.param(OLD_VERSION, marks=pytest.mark.long)])
-def accident(request: pytest.FixtureRequest, new_cluster: type[KafkaCluster]) -> Iterator[Accident]:
+@pytest.fixture(scope="module")
+def accident(new_cluster: type[KafkaCluster]) -> Iterator[Accident]:
     """The cluster after the truncation; no consumer has fetched the new records yet."""
-    with new_cluster(request.param, nodes=3) as cluster, ExitStack() as stack:
+    with new_cluster(nodes=3) as cluster, ExitStack() as stack:
         found = Accident(cluster)
         for driver, options in DRIVERS.items():
             for policy in ("none", "earliest", "latest", "halfway"):

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as ElectedPartition
 from confluent_kafka.admin import NewTopic
 
 from kconsumer import Consumer, TopicPartition
-from support.brokers.kafka import DEFAULT_VERSION, JVM_LIGHT, KafkaCluster
+from support.brokers.kafka import JVM_LIGHT, KafkaCluster
 from support.brokers.kafka_admin import wait_until
 from support.brokers.request_log import REQUEST_LOG, Served, counts, served
 
@@ -32,7 +32,7 @@ RACKS = {
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
     """Three brokers, each in its own rack, that log their requests."""
-    with KafkaCluster(DEFAULT_VERSION, nodes=3, properties=RACKS, jvm=(*JVM_LIGHT, REQUEST_LOG)) as running:
+    with KafkaCluster(nodes=3, properties=RACKS, jvm=(*JVM_LIGHT, REQUEST_LOG)) as running:
         yield running
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from kconsumer import Consumer
 from kconsumer.errors import AuthenticationError
-from support.brokers.kafka import DEFAULT_VERSION, HOST, JVM_LIGHT, Kafka, KafkaCluster
+from support.brokers.kafka import HOST, JVM_LIGHT, Kafka, KafkaCluster
 from support.brokers.kerberos import REALM, KeyCentre
 
 pytestmark = pytest.mark.broker
@@ -49,7 +49,7 @@ def kafka(keys: KeyCentre) -> Iterator[KafkaCluster]:
     }
     jvm = (*JVM_LIGHT, f"-Djava.security.krb5.conf={keys.conf}")
     listeners = {"KERBEROS": "SASL_PLAINTEXT"}
-    with KafkaCluster(DEFAULT_VERSION, properties=properties, listeners=listeners, jvm=jvm) as cluster:
+    with KafkaCluster(properties=properties, listeners=listeners, jvm=jvm) as cluster:
         yield cluster
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.brokers.kafka import DEFAULT_VERSION, Kafka
+from support.brokers.kafka import CHOSEN_VERSION, Kafka
 from support.brokers.kafka_shared import shared_kafka
 from support.harnesses.ordering import longest_first
 from support.spark.python_path import python_path
@@ -80,7 +80,7 @@ def spark() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def kafka(run_folder: Path) -> Kafka:
     """The broker that all tests of the run share."""
-    return shared_kafka(run_folder, os.environ.get("KAFKA_VERSION", DEFAULT_VERSION))
+    return shared_kafka(run_folder, CHOSEN_VERSION)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from kconsumer.testing import FakeCluster
 from kconsumer.testing.cluster.settings import Settings
-from support.brokers.kafka import DEFAULT_VERSION, broker_properties
+from support.brokers.kafka import CHOSEN_VERSION, broker_properties
 from support.brokers.kafka_admin import Kafka
 
 #: The default of each setting of the model, by its property's name.
@@ -66,7 +66,7 @@ class FakeKafka(Kafka):
     """A `FakeCluster` of one or more brokers; a context manager. `properties` override the brokers' options."""
 
     def __init__(
-        self, version: str = DEFAULT_VERSION, nodes: int = 1, properties: Mapping[str, str] | None = None
+        self, version: str = CHOSEN_VERSION, nodes: int = 1, properties: Mapping[str, str] | None = None
     ) -> None:
         super().__init__("", version)
         chosen = settings_of({**broker_properties(nodes), **(properties or {})})

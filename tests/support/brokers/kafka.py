@@ -24,6 +24,7 @@ from typing import Self
 from support.brokers.guarded_jvm import GuardedJvm
 from support.brokers.kafka_admin import Kafka, wait_until
 from support.brokers.kafka_jars import (
+    CHOSEN_VERSION,
     DEFAULT_VERSION,
     OLD_VERSION,
     cache_root,
@@ -36,6 +37,7 @@ from support.brokers.kafka_run import hold_lifeline
 from support.brokers.zookeeper import ZooKeeper, needs_zookeeper, properties_with_zookeeper
 
 __all__ = [
+    "CHOSEN_VERSION",
     "DEFAULT_VERSION",
     "OLD_VERSION",
     "Kafka",
@@ -242,7 +244,7 @@ class KafkaCluster(Kafka):
 
     def __init__(
         self,
-        version: str = DEFAULT_VERSION,
+        version: str = CHOSEN_VERSION,
         nodes: int = 1,
         properties: Mapping[str, str] | None = None,
         *,

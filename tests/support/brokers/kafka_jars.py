@@ -19,6 +19,7 @@ from pathlib import Path
 
 DEFAULT_VERSION = "4.4.0"
 OLD_VERSION = "3.9.1"
+CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)  # of every cluster that a test does not choose itself
 TOOLS_VERSION = "4.3.1"
 
 INSTALL_HINT = (

@@ -12,6 +12,7 @@ STATIC_MEMBERS = "2.3: static members (KIP-345)"
 INCREMENTAL_CHANGES = "2.3: IncrementalAlterConfigs (KIP-339)"
 OFFSET_DELETE = "2.4: OffsetDelete (KIP-496)"
 GENERATIONS = "2.5: transactions that check the member and generation of their offsets (KIP-447)"
+REQUEST_LOG = "2.7: request logs in JSON (KIP-673), from which the tests take what was requested"
 SCRAM_USERS = "2.7: SCRAM users made by clients (KIP-554), which set up this broker"
 ILLEGAL_NAMES = "2.8: an error in Metadata for an illegal name; older brokers report a topic that does not exist"
 TOPIC_IDS = "3.1: fetching by topic ids (KIP-516)"
@@ -19,6 +20,7 @@ KEY_UPDATES = "3.2: key updates of TLS 1.3 (KAFKA-13418)"
 SKIPPED_ASSIGNMENT = "3.2: a static leader that returns keeps the assignment (KIP-814)"
 ALERTS = "3.3: support of Java 17, with which older brokers send alerts that cannot be decrypted"
 ILLEGAL_SETTINGS = "3.3: controllers without ZooKeeper, which report an illegal setting as INVALID_CONFIG"
+NEW_LEADERS = "3.7: the new leader in responses to a client that has fetched from the old one (KIP-951)"
 SUBSCRIPTIONS = "3.7: subscriptions for metrics of clients (KIP-714)"
 GROUP_TYPES = "3.8: types in the list of groups (KIP-1043)"
 TIERED = "3.9: offsets of tiered storage (KIP-1005)"
@@ -44,6 +46,8 @@ NEEDED_VERSIONS: dict[str, str] = {
     "test_api_subscriptions.py::test_illegal_topic_can_be_left": ILLEGAL_NAMES,
     "test_api_subscriptions.py::test_illegal_topic_next_to_a_good_one": ILLEGAL_NAMES,
     "test_api_subscriptions.py::test_topic_that_is_re_created_and_longer": TOPIC_IDS,
+    "test_chaos.py::test_a_group_under_faults[consumer": NEXT_GENERATION,
+    "test_chaos.py::test_a_group_under_faults[share": SHARE_GROUPS,
     "test_close_states.py::test_close[fenced": STATIC_MEMBERS,
     "test_close_states.py::test_close[joining_while_another_holds_it_up": KNOWN_MEMBERS,
     "test_close_states.py::test_close[static_member": STATIC_MEMBERS,
@@ -76,9 +80,13 @@ NEEDED_VERSIONS: dict[str, str] = {
     "test_share_leaders.py": SHARE_GROUPS,
     "test_share_mixed.py": SHARE_GROUPS,
     "test_share_scenarios.py": SHARE_GROUPS,
+    "test_telemetry.py": SUBSCRIPTIONS,
+    "test_telemetry.py::test_kafkas_own_consumer_pushes_the_same_metrics[consumer": NEXT_GENERATION,
     "test_tls.py::test_failures_are_raised_at_once": ALERTS,
     "test_tls.py::test_large_records": KEY_UPDATES,
     "test_tls.py::test_single_records": KEY_UPDATES,
+    "test_who_serves.py": REQUEST_LOG,
+    "test_who_serves.py::test_new_leader_is_followed_without_metadata": NEW_LEADERS,
 }
 
 

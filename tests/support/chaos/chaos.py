@@ -23,7 +23,7 @@ from pathlib import Path
 
 from kconsumer import TopicPartition, groups
 from kconsumer.errors import KafkaError
-from support.brokers.kafka import DEFAULT_VERSION, KafkaCluster
+from support.brokers.kafka import KafkaCluster
 from support.brokers.kafka_admin import wait_until
 from support.brokers.proxy import Proxy
 from support.chaos.chaos_faults import FaultInjector, Kind, Strike, draw_storm
@@ -108,7 +108,7 @@ class Chaos:
         self._log(f"{self.protocol} {self.order or ''}: chaos of {seconds:.0f} s, KCONSUMER_CHAOS_SEED={self.seed}")
         with ExitStack() as self._stack:
             proxy = self._stack.enter_context(Proxy())
-            cluster = KafkaCluster(DEFAULT_VERSION, 3, BROKER, proxy=proxy.listen_for)
+            cluster = KafkaCluster(nodes=3, properties=BROKER, proxy=proxy.listen_for)
             self._cluster = self._stack.enter_context(cluster)
             for topic, partitions in PARTITIONS.items():
                 self._cluster.create_topic(topic, partitions, 3, {"min.insync.replicas": "2"})
