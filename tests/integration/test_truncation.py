@@ -108,6 +108,7 @@ def strike(accident: Accident) -> None:
     layout = [[LEADER, FOLLOWER]] * len(BOTH)
     topic = NewTopic(TOPIC, len(BOTH), replica_assignment=layout, config=options)
     cluster.create(topic)
+    cluster.coordinator_of("any")  # makes the offsets topic, which with ZooKeeper needs a live broker for each replica
     for tp in BOTH:
         accident.write("kept", tp, 0, KEPT)
     cluster.node(FOLLOWER).pause()

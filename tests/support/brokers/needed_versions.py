@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from support.brokers.kafka_jars import release_of
 
+ELECTIONS = "2.2: elections of preferred leaders by clients (KIP-183)"
 EPOCHS_OF_OFFSETS = "2.2: leader epochs in responses of ListOffsets"
 KNOWN_MEMBERS = "2.2: members have an id before they join (KIP-394); the coordinator waits for one that does not return"
 STATIC_MEMBERS = "2.3: static members (KIP-345)"
@@ -85,6 +86,7 @@ NEEDED_VERSIONS: dict[str, str] = {
     "test_tls.py::test_failures_are_raised_at_once": ALERTS,
     "test_tls.py::test_large_records": KEY_UPDATES,
     "test_tls.py::test_single_records": KEY_UPDATES,
+    "test_truncation.py::test_the_old_leader_returns": ELECTIONS,
     "test_who_serves.py": REQUEST_LOG,
     "test_who_serves.py::test_new_leader_is_followed_without_metadata": NEW_LEADERS,
 }
