@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from support.brokers.kafka_admin import wait_until
-from support.brokers.proxy import HOST, Conditions, Proxy
+from support.brokers.proxy import HOST, STALLED, Conditions, Proxy
 
 WAIT_S = 20
 
@@ -75,6 +75,16 @@ def test_a_cut_link_is_reset(echo: int) -> None:
         proxy.cut(*proxy.links())
         with pytest.raises(ConnectionResetError):
             client.recv(1)
+        wait_until(lambda: not proxy.links(), WAIT_S, "end of the link")
+
+
+def test_a_stalled_link_whose_client_closes_delivers_nothing(echo: int) -> None:
+    """A request that its client has given up does not arrive later: it would be executed after newer requests."""
+    with Proxy() as proxy:
+        with connected(proxy.listen_for(echo)) as client:
+            wait_until(proxy.links, WAIT_S, "the link")
+            proxy.set_climate(STALLED)
+            client.sendall(b"request")
         wait_until(lambda: not proxy.links(), WAIT_S, "end of the link")
 
 

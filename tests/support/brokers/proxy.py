@@ -1,13 +1,15 @@
 """A TCP proxy in front of brokers that disturbs the connections between a client and them.
 
 The proxy delivers bytes at once, late, a few at a time, or not at all, or it resets the connection; the caller decides
-when. Every method may be called from any thread. The proxy runs on a thread of its own.
+when. Bytes that are withheld when their client closes are lost. Every method may be called from any thread. The proxy
+runs on a thread of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import socket
 import struct
 import threading
@@ -73,7 +75,15 @@ class Link:
                 while data:
                     while self.conditions.up_stalled if up else self.conditions.down_stalled:
                         await asyncio.sleep(LOOK_AGAIN_S)
+                        if up and self._closed_by_client():
+                            return
                     data = await self._forward(data, sink, up=up)
+
+    def _closed_by_client(self) -> bool:
+        """Returns True if the client has closed or reset the connection, also if bytes that it has sent are unread."""
+        ended = select.poll()
+        ended.register(self._client, select.POLLRDHUP)
+        return bool(ended.poll(0))
 
     async def _forward(self, data: bytes, sink: socket.socket, *, up: bool) -> bytes:
         """Send some of `data`. Returns the remaining bytes."""

@@ -24,7 +24,8 @@ class Served(NamedTuple):
     @property
     def partitions(self) -> list[dict[str, Any]]:
         """Returns the partitions of a Fetch response."""
-        return [row for topic in self.response.get("responses", []) for row in topic["partitions"]]
+        topics = self.response.get("responses", [])
+        return [row for topic in topics for row in topic.get("partitions") or topic["partitionResponses"]]  # before 3.0
 
     @property
     def record_bytes(self) -> int:
