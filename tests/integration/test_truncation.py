@@ -124,7 +124,7 @@ def strike(accident: Accident) -> None:
             while not (records := consumer.poll(1.0, max_records=READ + 5)):
                 pass
             accident.returned[driver] = len(records)
-            accident.epoch = records[0].leader_epoch
+            accident.epoch = next(iter(records)).leader_epoch
             continue
         found = read(consumer, dict.fromkeys(BOTH, READ))
         assert [b"lost-19"] * 2 == [values[-1][1] for values in found.values()]
