@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from kconsumer._internal.requests import Reply, UnsentRequest
-from kconsumer.errors import KafkaError
+from kconsumer.errors import AuthenticationError, KafkaError
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FOREVER",
+    "ErrorSource",
     "PendingCall",
     "PollResult",
     "Promise",
@@ -56,6 +57,26 @@ class RequestManager(Protocol):
     def poll(self, now: float) -> PollResult:
         """Returns the requests to send at `now` (ms), and the time until the next poll."""
         ...
+
+
+class ErrorSource:
+    """Keeps an error of a manager until a call raises it, or until what failed has succeeded: its cause is over."""
+
+    _error: KafkaError | None = None
+
+    def take_error(self) -> KafkaError | None:
+        """Returns the error that the user's next call must raise, or None. Each error is returned once."""
+        error, self._error = self._error, None
+        return error
+
+    def keep_error(self, error: KafkaError | None) -> None:
+        """Keep an error for the user's next call, in place of an earlier one. None means that there is none."""
+        self._error = error
+
+    def on_response(self, *, success: bool) -> None:
+        """Forget the error after a success, and the error of a login after any response: a later login succeeded."""
+        if success or isinstance(self._error, AuthenticationError):
+            self._error = None
 
 
 class Promise(Generic[T]):

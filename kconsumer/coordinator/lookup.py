@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
 from kconsumer._common.deferred_calls import get_logger
-from kconsumer._internal.managers import PollResult, Reply, UnsentRequest
+from kconsumer._internal.managers import ErrorSource, PollResult, Reply, UnsentRequest
 from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.coordinator.error_actions import FIND_COORDINATOR_ACTIONS, GroupErrorAction
@@ -27,7 +27,7 @@ MIN_BATCHED_VERSION = 4  # the first version with a list of coordinators in the 
 _log = get_logger(__name__)
 
 
-class CoordinatorManager:
+class CoordinatorManager(ErrorSource):
     """Finds the coordinator of one group (Java's `CoordinatorRequestManager`)."""
 
     def __init__(self, config: RetryConfig, group_id: str, rng: random.Random | None = None) -> None:
@@ -43,7 +43,6 @@ class CoordinatorManager:
         self._quiet_until = 0.0  # ms; no lookup before this time
         self._in_flight = False
         self._closing: str | None = None  # the connection that the next poll closes
-        self._fatal: KafkaError | None = None  # returned by `take_error`
 
     @property
     def connection_id(self) -> str | None:
@@ -105,20 +104,13 @@ class CoordinatorManager:
         """
         self._closing = self.connection_id or self._closing
 
-    def take_error(self) -> KafkaError | None:
-        """Returns the error that the user's next call must raise, or None. Each error is returned once.
-
-        The failed lookup is retried after a backoff. If it succeeds before the next call, the error is forgotten.
-        """
-        error, self._fatal = self._fatal, None
-        return error
-
     def _on_reply(self, reply: Reply) -> None:
         self._in_flight = False
         if reply.error is not None:
             self._failed(reply.error, reply.now, final=not reply.error.retriable)
             return
         found = self._own_row(reply)
+        self.on_response(success=found is not None and not found.error_code)
         if found is None:
             error: KafkaError = ProtocolError(f"the FindCoordinator response does not name group {self._group_id}")
             self._failed(error, reply.now, final=True)
@@ -141,7 +133,7 @@ class CoordinatorManager:
     def _found(self, node: Node, now: float) -> None:
         self.coordinator = node
         self.progress.done()
-        self.last_error = self._fatal = None
+        self.last_error = None
         self.lost_because = ""
         _log.info("found coordinator %s of group %s", node, self._group_id)
         self._backoff.reset()
@@ -156,7 +148,7 @@ class CoordinatorManager:
         self.progress.failed(error, now)
         self._backoff.failed(now)
         if final:
-            self._fatal = error
+            self.keep_error(error)
 
     def __repr__(self) -> str:
         doing = ", looking up" if self._in_flight else ""

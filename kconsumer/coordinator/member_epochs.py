@@ -62,7 +62,7 @@ class MemberEpochHeartbeats(AbstractHeartbeatManager[H]):
     def end_membership(self) -> None:
         """End the current membership, so that responses to its heartbeats do not change a later membership."""
         self._last_ended = self._numbers
-        self.progress.done()
+        super().end_membership()
 
     def _begin_heartbeat(self, now: float) -> int:
         """Start the timers of a heartbeat that is sent now. Returns its number."""
@@ -97,7 +97,7 @@ class MemberEpochHeartbeats(AbstractHeartbeatManager[H]):
         else:
             # The membership continues, because the next heartbeat may succeed, for example after a wrong password was
             # corrected. Java ends the membership.
-            self._error = error
+            self.keep_error(error)
         self._retry(now)
 
     @abstractmethod

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._common.repeated_failures import RepeatedFailures
-from kconsumer._internal.managers import FOREVER, PollResult, Promise, UnsentRequest
+from kconsumer._internal.managers import FOREVER, ErrorSource, PollResult, Promise, UnsentRequest
 from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.commits import CommitManager
@@ -25,7 +25,6 @@ from kconsumer.coordinator.group_member import GroupMember, HeartbeatMember
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.metrics import GroupMetrics, HeartbeatMetrics
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback, RebalanceSteps
-from kconsumer.errors import KafkaError
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metrics.registry import Metrics
 from kconsumer.state.subscription import SubscriptionState
@@ -37,7 +36,7 @@ M = TypeVar("M", bound=GroupMember)
 H = TypeVar("H", bound=HeartbeatMember)
 
 
-class Membership(ABC, Generic[M]):
+class Membership(ErrorSource, ABC, Generic[M]):
     """Runs the rebalances of one member of a group."""
 
     def __init__(
@@ -60,7 +59,6 @@ class Membership(ABC, Generic[M]):
         self._metrics = metrics or GroupMetrics(Metrics())
         self._steps = RebalanceSteps()
         self._commit_failures = RepeatedFailures()  # of the commits before rebalances
-        self._error: KafkaError | None = None
         self._matched_pattern: re.Pattern[str] | None = None  # the pattern that was matched against all topics
         self._refresh: Promise[None] | None = None  # the metadata request that the next step waits for
 
@@ -88,10 +86,6 @@ class Membership(ABC, Generic[M]):
     @abstractmethod
     def idle(self) -> bool:
         """True if the member has nothing to do, so that calling `poll` would have no effect."""
-
-    @abstractmethod
-    def take_error(self) -> KafkaError | None:
-        """Returns the error of the membership that the consumer's `poll` must raise, or None."""
 
     def group_metadata(self) -> GroupMetadata:
         """Returns the group id, generation (or member epoch) and member id for a transactional producer."""
@@ -199,7 +193,7 @@ class Membership(ABC, Generic[M]):
         return RebalanceCallback(CallbackKind.LOST if gone else CallbackKind.REVOKED, tuple(sorted(owned)))
 
 
-class AbstractHeartbeatManager(ABC, Generic[H]):
+class AbstractHeartbeatManager(ErrorSource, ABC, Generic[H]):
     """Sends the heartbeats of a member, and leaves the group if the user does not poll for `max_poll_interval_ms`."""
 
     def __init__(
@@ -217,7 +211,6 @@ class AbstractHeartbeatManager(ABC, Generic[H]):
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
         self._next_heartbeat = 0.0
         self._poll_deadline = FOREVER
-        self._error: KafkaError | None = None
         # Whether the coordinator accepts the member. A response to a heartbeat confirms it.
         subject = f"group {member.group_id!r}"
         self.progress = Progress(subject, "a stable membership", MEMBERSHIP_HINTS, after=coordinator.progress)
@@ -232,10 +225,10 @@ class AbstractHeartbeatManager(ABC, Generic[H]):
         """True if the coordinator may have this member."""
         return self._member.in_group
 
-    def take_error(self) -> KafkaError | None:
-        """Returns the error that the user's next call must raise, or None. Each error is returned once."""
-        error, self._error = self._error, None
-        return error
+    def end_membership(self) -> None:
+        """Forget what concerns only the current membership, because the member leaves the group."""
+        self._error = None
+        self.progress.done()
 
     def poll_started(self, now: float) -> None:
         """Restart the poll interval, because the user called `poll`."""

@@ -184,7 +184,7 @@ class FetchManager(FetchState):
         """End all fetch sessions. Returns the requests that end them at the brokers. `poll` must not be called
         again."""
         return [
-            UnsentRequest(FETCH, message, _ignore, str(broker.node.id))
+            UnsentRequest(FETCH, message, lambda _: None, str(broker.node.id))
             for broker in self.planner
             if (message := broker.session.close()) is not None
         ]
@@ -403,6 +403,8 @@ class FetchManager(FetchState):
             return
         response: FetchResponse = reply.message
         failure = self.node_failures.pop(flight.node.id, None)
+        if failure is not None:
+            self.buffer.fail(None)  # its cause is over
         if self._metrics is not None:
             self._metrics.record_response(reply.now - flight.sent_at, response.throttle_time_ms, reply.now)
         if not flight.broker.session.accept(response, reply.version):
@@ -485,7 +487,3 @@ class FetchManager(FetchState):
     def __repr__(self) -> str:
         requested = sum(len(flight.requested) for flight in self.in_flight.values())
         return f"<FetchManager {len(self.in_flight)} fetches of {requested} partitions in flight, {self.buffer!r}>"
-
-
-def _ignore(_: Reply) -> None:
-    """Ignore the response to a request that ended a session."""

@@ -20,10 +20,10 @@ from kconsumer._common.deferred_calls import get_logger
 from kconsumer._common.error_codes import Errors
 from kconsumer._common.polled_timer import PolledTimer
 from kconsumer._common.repeated_failures import RepeatedFailures
-from kconsumer._internal.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
+from kconsumer._internal.managers import FOREVER, ErrorSource, PollResult, Promise, Reply, UnsentRequest
 from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import MetadataConfig
-from kconsumer.errors import AuthenticationError, BrokerConnectionError, BrokerError, KafkaError, error_for
+from kconsumer.errors import BrokerConnectionError, BrokerError, KafkaError, error_for
 from kconsumer.metadata.topic_errors import TopicErrors
 from kconsumer.metadata.topic_requests import (
     TopicMetadataRequests,
@@ -58,7 +58,7 @@ class _InFlightUpdate(NamedTuple):
     all_topics: bool  # whether it contains all topics
 
 
-class MetadataManager:
+class MetadataManager(ErrorSource):
     """Keeps the `Cluster` up to date (Java `ConsumerMetadata` and `NetworkClient.DefaultMetadataUpdater`).
 
     When `needs_rebootstrap` is True, the engine returns to the bootstrap servers and calls `rebootstrapped()`. The
@@ -106,7 +106,6 @@ class MetadataManager:
         self._failures = RetryTimer(backoff)
         self._unchanged_responses = RetryTimer(backoff)
         # Errors
-        self._fatal: KafkaError | None = None
         self._rebootstraps = RepeatedFailures()  # limits the warnings about them
         self.progress = Progress("metadata", "topics and their leaders", METADATA_HINTS)
         self.lookups = self._lookups.progress  # those of calls such as `list_topics`
@@ -295,13 +294,12 @@ class MetadataManager:
         if isinstance(error, BrokerError) and error.code == Errors.REBOOTSTRAP_REQUIRED:
             self._start_rebootstrap(str(error), now)
         elif not error.retriable:
-            self._fatal = error
+            self.keep_error(error)
 
     def _handle_update(self, sent: _InFlightUpdate, reply: Reply) -> None:
         now = reply.now
         self.last_error = None
-        if isinstance(self._fatal, AuthenticationError):
-            self._fatal = None  # the login works again
+        self.on_response(success=True)
         self._check_cluster_id(reply.message.cluster_id)
         self._id_topics = self._topics_of_ids(reply.message)
         update = self._cluster.update(reply.message, reply.version, full=sent.full, keep=self._retains)
@@ -397,7 +395,7 @@ class MetadataManager:
         Possible causes are a failed authentication, an unsupported version, and topics without permission or with
         illegal names. Metadata is still requested. If the cause remains, the next response sets the error again.
         """
-        error, self._fatal = self._fatal, None
+        error = super().take_error()
         of_topics = self.topic_errors.take(lambda topic: self._retains(topic, False))
         return error or of_topics
 

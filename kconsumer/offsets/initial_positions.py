@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._common.error_codes import Errors
-from kconsumer._internal.managers import PollResult, Promise
+from kconsumer._internal.managers import ErrorSource, PollResult, Promise
 from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import OffsetConfig
 from kconsumer.coordinator.commits import CommitManager
@@ -33,7 +33,7 @@ NOT_A_MEMBER_HINTS: dict[int, str] = dict.fromkeys(
 )
 
 
-class PositionsManager:
+class PositionsManager(ErrorSource):
     """Sets the positions of partitions in the state INITIALIZING. `commits` is None for a consumer without a group."""
 
     def __init__(
@@ -55,7 +55,6 @@ class PositionsManager:
         self._requested_partitions: frozenset[TopicPartition] = frozenset()  # the partitions of the lookup in flight
         self._abandon_after = 0.0  # the lookup in flight is not abandoned before this time (ms)
         self._named: set[TopicPartition] = set()  # partitions that the caller needs, even if they wait for a callback
-        self._error: KafkaError | None = None
         self._failed = False  # the last lookup failed, and its backoff has not started yet
         self._failed_assignment = -1  # the assignment version when the last lookup failed
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
@@ -64,14 +63,15 @@ class PositionsManager:
     def take_error(self) -> KafkaError | None:
         """Returns the error that the next `poll` or `position` must raise, or None, and clears it.
 
-        An error for partitions without a committed offset contains only those that still have no position. The others
-        have got a position meanwhile. This can happen with a network thread, when the lookup runs between the caller's
-        `assign` and `seek`.
+        An error is discarded if no partition waits for a committed offset any more. One for partitions without a
+        committed offset contains only those that still have no position. The others have got a position meanwhile. This
+        can happen with a network thread, when the lookup runs between the caller's `assign` and `seek`.
         """
-        error, self._error = self._error, None
+        error = super().take_error()
+        waiting = set() if error is None else set(self._positions.partitions_to_initialize())
         if not isinstance(error, NoOffsetForPartitionError):
-            return error
-        waiting = set(self._positions.partitions_to_initialize()).intersection(error.partitions)
+            return error if waiting else None
+        waiting.intersection_update(error.partitions)
         return no_offset_error(waiting) if waiting else None
 
     def poll(self, now: float) -> PollResult:
@@ -160,7 +160,7 @@ class PositionsManager:
         if promise.value is not None and self._apply(promise.value):
             self.progress.done()
             self._backoff.reset()
-            self._error = None  # of an earlier lookup: its cause is over
+            self.on_response(success=True)
             return
         self._failed = True
         self._failed_assignment = self._changes.assignment_version
@@ -174,9 +174,10 @@ class PositionsManager:
             # The next heartbeat gets this error, too. Then on_lost runs, and the member rejoins. (Java raises the error
             # in poll().)
             log.info("%s; waiting for the next heartbeat to rejoin the group", promise.error)
+            self.on_response(success=False)
             self.progress.failed(promise.error, self._changes.now)
         elif promise.error is not None:
-            self._error = promise.error
+            self.keep_error(promise.error)
 
     def _apply(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> bool:
         """Set the positions to these committed offsets. Partitions whose offset is None await a reset by policy.
@@ -193,6 +194,6 @@ class PositionsManager:
         try:
             self._positions.reset_initializing(committed)
         except NoOffsetForPartitionError as error:
-            self._error = error
+            self.keep_error(error)
             return False
         return True

@@ -157,6 +157,8 @@ class ShareEngine(ClientEngine):
             now = parts.changes.now
             self._finish_last_poll(unreached, now)
             self.driver.raise_wakeup()
+            if (error := parts.membership.take_error()) is not None:  # it may be over before all managers are asked
+                raise error
             found = self._find(taken, now)
             if found is None:
                 self._send_requests()

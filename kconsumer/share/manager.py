@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._common.error_codes import Errors
-from kconsumer._internal.managers import FOREVER, PollResult, Reply, UnsentRequest, timed_out
+from kconsumer._internal.managers import FOREVER, ErrorSource, PollResult, Reply, UnsentRequest, timed_out
 from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import ShareConfig
 from kconsumer.errors import KafkaError, error_for
@@ -44,10 +44,8 @@ FIRST_VERSION_WITH_RENEWALS = 2
 Wanted = dict[TopicIdPartition, TopicPartition]
 
 
-class BrokerState:
+class BrokerState(ErrorSource):
     """What the manager knows about one broker."""
-
-    __slots__ = ("backoff", "closing", "in_flight", "node_id", "session", "unsent")
 
     def __init__(self, node_id: int, backoff: RetryTimer) -> None:
         self.node_id = node_id
@@ -111,7 +109,6 @@ class ShareManager:
         self._last_fetched = -1  # the broker of the last fetch; record_limit fetches from one broker at a time
         self._empty_responses = 0  # the number of fetches since the last one that has acquired records
         self._rotation = 1  # the number of brokers that are fetched from in turn
-        self._error: KafkaError | None = None
         self.progress = Progress(f"share group {member.group_id!r}", "records or acknowledgements")
         self.renewals_refused = False  # the group does not allow renewals
         self.due = 0.0  # when `poll` may return requests although nothing has changed (ms)
@@ -148,8 +145,7 @@ class ShareManager:
 
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None. Each error is returned once."""
-        error, self._error = self._error, None
-        return error
+        return next(filter(None, (broker.take_error() for broker in self._brokers.values())), None)
 
     def want_records(self, limit: int | None = None, max_wait_ms: float = FOREVER) -> None:
         """Acquire records, until a response contains some.
@@ -369,7 +365,7 @@ class ShareManager:
         self._empty_responses = 0 if result.acquired else self._empty_responses + 1
         if result.acquired:
             self._wants_records = False
-        self._error = result.error or self._error
+        broker.keep_error(result.error)
         reply.concerns_others = result.has_errors
         if result.failure is not None:
             self._back_off(broker, result.failure, reply.now)
@@ -385,6 +381,7 @@ class ShareManager:
         broker.in_flight = False
         failure = self._handler.failure_of(reply)
         if closing:
+            broker.keep_error(None)
             broker.session.reset()
             broker.closing = False
         if failure is not None:
@@ -435,7 +432,7 @@ class ShareManager:
             broker.session.reset()
             self._buffer.drop_from(broker.node_id, now)
         if failure.raises:
-            self._error = failure.error
+            broker.keep_error(failure.error)
         if failure.refreshes:
             self._metadata.request_update()
         if retry and not failure.ends_session and not failure.raises:

@@ -199,6 +199,7 @@ class ShareMembership(MemberEpochHeartbeats[ShareMember]):
             return
         self._metrics.on_heartbeat_response(reply.now - reply.sent_at, reply.now)
         message: ShareGroupHeartbeatResponse = reply.message
+        self.on_response(success=not message.error_code)
         if message.error_code:
             self._sent_topics = None
             self._react(message, reply.now)
@@ -251,7 +252,7 @@ class ShareMembership(MemberEpochHeartbeats[ShareMember]):
         if reaction is ShareHeartbeatErrorAction.COORDINATOR:
             self._coordinator.mark_unknown(error, now)
         elif reaction is ShareHeartbeatErrorAction.REPORT:
-            self._error = error
+            self.keep_error(error)
         elif reaction is ShareHeartbeatErrorAction.FENCED:
             self._drop_assignment()
             self._member.rejoin()

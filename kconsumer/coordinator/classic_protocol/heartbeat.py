@@ -109,19 +109,17 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         self._in_flight = False
         if reply.error is not None:
             if isinstance(reply.error, AuthenticationError):  # raise it before the session times out
-                self._error = reply.error
+                self.keep_error(reply.error)
             self.progress.failed(reply.error, reply.now)
             self._coordinator.mark_unknown(reply.error, reply.now)
             self._retry(reply.now)
             return
         self._metrics.on_heartbeat_response(reply.now - reply.sent_at, reply.now)
-        if isinstance(self._error, AuthenticationError):
-            self._error = None  # whatever the coordinator responds, it has accepted the login meanwhile
         code = reply.message.error_code
+        self.on_response(success=not code)
         if code == 0:
             if self._member.state is MemberState.STABLE and self._member.rejoin_reason is None:
                 self.progress.done()
-            self._error = None  # of an earlier heartbeat: its cause is over
             self.reset_session_timer(reply.now)
             self._backoff.reset()
             return
@@ -142,13 +140,14 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
                 member.request_rejoin("the group is rebalancing")
                 self.progress.failed(error_for(code, where), now)
         elif reaction is GroupErrorAction.RAISE:
-            self._error = error_for(code, where, operation="Read")
+            self.keep_error(error_for(code, where, operation="Read"))
         elif not unchanged:
             log.debug("%s: %s for an older generation ignored", where, error_for(code))
         elif reaction is GroupErrorAction.FENCED:
-            self._error = error_for(code, where, operation="Read")
-            self.progress.failed(self._error, now)
-            member.reset(str(error_for(code)), fenced=self._error)
+            error = error_for(code, where, operation="Read")
+            self.keep_error(error)
+            self.progress.failed(error, now)
+            member.reset(str(error_for(code)), fenced=error)
         else:
             self.progress.failed(error_for(code, where), now)
             member.reset(str(error_for(code)), keep_member_id=reaction is GroupErrorAction.RESET_KEEP_ID)

@@ -101,14 +101,6 @@ class ClassicMembership(Membership[Member]):
     def idle(self) -> bool:
         return not self._steps.queue and not self._must_describe and self._is_settled()
 
-    def take_error(self) -> KafkaError | None:
-        """Returns the error of the rebalance that the consumer's `poll` must raise, or None. Each is returned once.
-
-        The rebalance is retried after an error.
-        """
-        error, self._error = self._error, None
-        return error
-
     def group_metadata(self) -> GroupMetadata:
         """Returns the group metadata of the last completed rebalance.
 
@@ -279,6 +271,7 @@ class ClassicMembership(Membership[Member]):
             self._request_failed(reply.error, reply.now)
             return
         message = reply.message
+        self.on_response(success=False)  # the rebalance succeeds with the SyncGroup
         if message.error_code:
             if JOIN_ACTIONS[message.error_code] is GroupErrorAction.ADOPT_ID:
                 self._adopt_member_id(message.member_id)
@@ -387,6 +380,7 @@ class ClassicMembership(Membership[Member]):
                 member.transition_to(MemberState.JOINING)
             return
         message = reply.message
+        self.on_response(success=not message.error_code)
         if message.error_code:
             member.request_rejoin(f"SyncGroup failed: {error_for(message.error_code).name}")
             self._react(SYNC_ACTIONS, message.error_code, sent, "sync", reply.now)
@@ -479,7 +473,7 @@ class ClassicMembership(Membership[Member]):
         try:
             assignor.on_assignment(assignment, self.group_metadata())
         except Exception as error:  # a plugin may raise anything
-            self._error = plugin_error(assignor, "on_assignment", error)
+            self.keep_error(plugin_error(assignor, "on_assignment", error))
 
     def _stable(self, now: float) -> None:
         self._to_stable(now)
@@ -539,7 +533,7 @@ class ClassicMembership(Membership[Member]):
     def _fail(self, error: KafkaError, now: float) -> None:
         self._metrics.rebalance_failed(now)
         self._progress.failed(error, now)
-        self._error = error
+        self.keep_error(error)
         self._backoff.failed(now)
 
     # --- leaving ---------------------------------------------------------------------------------------------------
@@ -587,7 +581,8 @@ class ClassicMembership(Membership[Member]):
         self._metrics.left()
         self._member.leave()
         self._completed = self._group_metadata_of(Generation())
-        self._progress.done()
+        self._error = None
+        self._heartbeat.end_membership()
         self._backoff.reset()
         self._retried_at_once = False
         return request

@@ -236,6 +236,7 @@ class ConsumerHeartbeatManager(MemberEpochHeartbeats[ConsumerMember]):
             return
         self._metrics.on_heartbeat_response(reply.now - reply.sent_at, reply.now)
         message: ConsumerGroupHeartbeatResponse = reply.message
+        self.on_response(success=not message.error_code)
         if message.error_code:
             self._fields.forget()
             self._react(message, reply.now, joins=joins)
@@ -284,8 +285,9 @@ class ConsumerHeartbeatManager(MemberEpochHeartbeats[ConsumerMember]):
         log.info("%s", error)
         self.progress.failed(error, now)
         if reaction in (ConsumerHeartbeatErrorAction.RETRY, ConsumerHeartbeatErrorAction.REPORT):
-            self._error = error if reaction is ConsumerHeartbeatErrorAction.REPORT else self._error
             self._retry(now)
+            if reaction is ConsumerHeartbeatErrorAction.REPORT:
+                self.keep_error(error)
         elif reaction is ConsumerHeartbeatErrorAction.FATAL:
             self._on_fatal(self._unsupported(error) if isinstance(error, UnsupportedVersionError) else error)
         else:

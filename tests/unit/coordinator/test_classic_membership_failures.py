@@ -17,6 +17,20 @@ from support.harnesses.group_harness import FirstTakesAllCooperative, GroupHarne
 ZERO, ONE = tps("t", 0, 1)
 
 
+def test_an_error_is_forgotten_after_the_next_rebalance() -> None:
+    """An error of a JoinGroup is not raised after a later rebalance has succeeded, or after the member has left."""
+    group = GroupHarness()
+    for _ in range(2):
+        group.break_connection(group.until("JoinGroup"), ProtocolError("garbage"))
+        group.now += 1300
+        group.stable(ZERO)
+        assert group.membership.take_error() is None
+        group.member.request_rejoin("test")
+    group.break_connection(group.until("JoinGroup"), ProtocolError("garbage"))
+    group.membership.leave("test", group.now)
+    assert group.membership.take_error() is None
+
+
 def joins_and_reads(group: GroupHarness) -> None:
     """Check that after a backoff the member joins and is stable with its partitions."""
     group.now += 1300

@@ -123,7 +123,10 @@ def test_an_error_that_may_be_temporary_does_not_end_the_membership(error: Kafka
     assert group.membership.take_error() is None
     assert MemberState.STABLE is group.state
     group.now += INTERVAL_MS
-    assert group.beat()
+    group.break_connection(group.beat(), error)
+    group.now += INTERVAL_MS
+    group.refuse(group.beat(), 14)
+    assert (None if isinstance(error, AuthenticationError) else error) is group.heartbeat.take_error()
 
 
 def test_heartbeats_continue_while_the_last_on_revoke_runs() -> None:

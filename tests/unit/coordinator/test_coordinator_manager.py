@@ -72,11 +72,12 @@ def test_failures_back_off() -> None:
     assert 100.0 == waits(case, 900.0)
 
 
-def test_an_error_is_forgotten_when_the_coordinator_is_found() -> None:
-    """After a later lookup has succeeded, the error of an earlier one is no longer raised."""
+@pytest.mark.parametrize("code", [0, 15])
+def test_the_error_of_a_login_is_forgotten_after_a_response(code: int) -> None:
+    """After a later lookup has a response, whatever it says, the error of an earlier login is no longer raised."""
     case = manager()
     fail(asks(case, 0.0), AuthenticationError("wrong password"), 0.0)
-    respond(asks(case, 10 * RETRY_MS), found(), 10 * RETRY_MS)
+    respond(asks(case, 10 * RETRY_MS), found(error=code), 10 * RETRY_MS)
     assert case.take_error() is None
 
 

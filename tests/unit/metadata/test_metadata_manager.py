@@ -280,10 +280,11 @@ def test_errors_that_do_not_pass_are_raised(error: KafkaError) -> None:
     assert RETRY_MS == case.waits(0.0)
 
 
-def test_a_failed_authentication_is_forgotten_after_the_next_update() -> None:
-    """An error of a login is not raised after a later request has succeeded."""
+@pytest.mark.parametrize("error", [AuthenticationError(code=58), UnsupportedVersionError("too old")])
+def test_an_error_is_forgotten_after_the_next_update(error: KafkaError) -> None:
+    """An error of a request is not raised after a later request has succeeded."""
     case = Case("a")
-    fail(case.asks(0.0), AuthenticationError(code=58), 0.0)
+    fail(case.asks(0.0), error, 0.0)
     case.update(RETRY_MS)
     assert case.manager.take_error() is None
 

@@ -134,6 +134,23 @@ def test_a_missing_permission_is_raised() -> None:
     assert frozenset({"t"}) == error.topics
 
 
+def test_an_error_is_forgotten_after_a_response_of_its_broker() -> None:
+    """After a later fetch from the same broker has succeeded, an error is not raised; another broker has no effect."""
+    share = ShareHarness(assigned=[0, 1])
+    share.manager.want_records()
+    first, second = share.requests().values()
+    share.fail(first, KafkaError("no"))
+    share.acquire(second)
+    share.now += 1000
+    share.fail(share.requests()["1"], KafkaError("still no"))
+    assert "still no" in str(share.manager.take_error())
+    share.now += 1000
+    share.fail(share.requests()["1"], KafkaError("no"))
+    share.now += 1000
+    share.acquire(share.requests()["1"])
+    assert share.manager.take_error() is None
+
+
 @pytest.mark.parametrize(
     "code",
     [Errors.SHARE_SESSION_NOT_FOUND, Errors.INVALID_SHARE_SESSION_EPOCH, Errors.SHARE_SESSION_LIMIT_REACHED],

@@ -118,8 +118,10 @@ def test_a_missing_permission_is_raised_once() -> None:
     assert "GROUP_AUTHORIZATION_FAILED" in str(group.membership.take_error())
     assert group.membership.take_error() is None
     group.now += 1000
+    refuse(group, Errors.GROUP_AUTHORIZATION_FAILED)
+    group.now += 1000
     group.respond(group.beat(), 1)
-    assert ShareMemberState.STABLE is group.member.state
+    assert (None, ShareMemberState.STABLE) == (group.membership.take_error(), group.member.state)
 
 
 def test_a_wrong_password_is_raised_once() -> None:
@@ -130,7 +132,10 @@ def test_a_wrong_password_is_raised_once() -> None:
     group.fail(group.beat(), error)
     assert [error, None] == [group.membership.take_error(), group.membership.take_error()]
     group.now += 1000
-    assert group.beat()
+    group.fail(group.beat(), error)
+    group.now += 1000
+    refuse(group, Errors.COORDINATOR_LOAD_IN_PROGRESS)
+    assert group.membership.take_error() is None, "a later login was accepted"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,90 @@
+"""Errors that occur while an application processes records, in virtual time: what its next polls raise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, ShareConsumer
+from kconsumer._common.error_codes import Errors
+from kconsumer.errors import AuthenticationError, BrokerError, KafkaError
+from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT, FIND_COORDINATOR, HEARTBEAT, SHARE_GROUP_HEARTBEAT
+from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.faults import Fault, FaultKind, Faults
+from kconsumer.testing.cluster.sasl import SaslSettings
+from kconsumer.testing.cluster.settings import Settings
+from support.simulation.faults import ALL
+from support.simulation.scheduler import Process
+from support.simulation.settings import GROUP, PASSWORD, TOPIC, USER
+from support.simulation.short_run import append, run_simulated
+from support.simulation.simulation import Simulation
+
+LOGIN: dict[str, Any] = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_plain_username": USER,
+    "sasl_plain_password": PASSWORD,
+}
+CLASSIC: dict[str, Any] = {"heartbeat_interval_ms": 500, "auto_offset_reset": "earliest"}
+MEMBERS: dict[str, dict[str, Any]] = {
+    "classic": CLASSIC,
+    "threaded": CLASSIC | {"engine": "threaded"},
+    "asyncio": CLASSIC | {"asyncio": True},
+    "consumer": {"group_protocol": "consumer", "auto_offset_reset": "earliest"},
+    "share": {},
+}
+HEARTBEATS = {"consumer": CONSUMER_GROUP_HEARTBEAT, "share": SHARE_GROUP_HEARTBEAT}
+REFUSED = Errors.GROUP_AUTHORIZATION_FAILED
+
+
+def first_error(simulation: Simulation, reader: Consumer | ShareConsumer) -> KafkaError | None:
+    """Poll for five seconds. Returns the first error."""
+    until = simulation.now + 5000
+    try:
+        while simulation.now < until:
+            reader.poll(0.1)
+    except KafkaError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("over", [True, False], ids=["over", "lasting"])
+@pytest.mark.parametrize("what", ["login", "heartbeat", "lookup"])
+@pytest.mark.parametrize("member", MEMBERS)
+def test_errors_while_records_are_processed(member: str, what: str, over: bool) -> None:
+    """If what failed has succeeded before the next poll, nothing is raised. If it fails still, the error is raised."""
+    users = {USER: PASSWORD}
+
+    def test(simulation: Simulation) -> None:
+        create = simulation.share_consumer if member == "share" else simulation.consumer
+        process, options = Process("test"), {"metadata_max_age_ms": 1000} | LOGIN | MEMBERS[member]
+        reader = create(process, group_id=GROUP, **options)
+        reader.subscribe([TOPIC])
+        while not reader.poll(0.1):
+            append(simulation, TOPIC, [b"value"])
+        simulation.sleep(1000)
+        faults, heartbeat = cluster.faults, HEARTBEATS.get(member, HEARTBEAT)
+        if what == "login":
+            users[USER] = "another"
+            simulation.network.reset(process)
+            simulation.network.pump()
+        elif what == "heartbeat":
+            faults.add(heartbeat, Fault(FaultKind.ERROR, ALL, REFUSED))
+        else:
+            faults.add(heartbeat, Fault(FaultKind.ERROR, 1, Errors.NOT_COORDINATOR))
+            faults.add(FIND_COORDINATOR, Fault(FaultKind.ERROR, ALL, REFUSED))
+        simulation.sleep(2000)
+        if over:
+            users[USER], cluster.faults = PASSWORD, Faults(cluster)
+            simulation.sleep(80_000)
+        error = first_error(simulation, reader)
+        assert over == (error is None)
+        assert over or isinstance(error, AuthenticationError if what == "login" else BrokerError)
+        users[USER], cluster.faults = PASSWORD, Faults(cluster)
+        reader.close()
+
+    settings = Settings(group_consumer_heartbeat_interval_ms=500, group_share_heartbeat_interval_ms=500)
+    cluster = Cluster(1, seed=1, settings=settings, sasl=SaslSettings(("PLAIN",), users))
+    cluster.create_topic(TOPIC, 1)
+    run_simulated(test, cluster, limit_ms=300_000)
