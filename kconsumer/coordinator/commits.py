@@ -72,6 +72,7 @@ class CommitManager:
         self._commits: PendingRequests[PendingCommit] = PendingRequests("commit", progress)
         self._fetches = OffsetFetches(protocol, coordinator, self._retry_backoff)
         self._auto_commit = AutoCommit(config, self._member.group_id, positions, self.commit, rng)
+        coordinator.on_failed.append(self._fail_async_commits)
         self._fenced: KafkaError | None = None  # set if another member has taken over this group_instance_id
 
     # --- what the engine calls -------------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ class CommitManager:
         """Returns the requests that are due, and the time (ms) until the next request is due.
 
         While the coordinator is unknown, no request is due. The call then requests a lookup, and fails the requests
-        whose deadline has passed. If the last lookup failed, it also fails the commits without a deadline.
+        whose deadline has passed.
         """
         pending = len(self._commits) + len(self._fetches.pending)
         if not pending:
@@ -210,7 +211,6 @@ class CommitManager:
         if self._coordinator.connection_id is None:
             self._expire(now)
             self._coordinator.request_lookup()
-            self._fail_async_commits()
             requests = []
             wait_ms = min(self._commits.deadline_wait_ms(now), self._fetches.pending.deadline_wait_ms(now))
         else:
@@ -254,14 +254,11 @@ class CommitManager:
         for pending in (self._commits, self._fetches.pending):
             pending.expire(self._member.group_id, coordinator, now)
 
-    def _fail_async_commits(self) -> None:
-        """If the last lookup of the coordinator failed, fail the commits without a deadline that are not in flight.
+    def _fail_async_commits(self, error: KafkaError) -> None:
+        """Fail the commits without a deadline that are not in flight, because a lookup of the coordinator failed.
 
         They do not wait for another lookup.
         """
-        error = self._coordinator.last_error
-        if error is None:
-            return
         for commit in self._commits:
             if commit.deadline is None and not commit.in_flight:
                 commit.fail(error)

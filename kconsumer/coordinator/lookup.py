@@ -34,6 +34,7 @@ class CoordinatorManager(ErrorSource):
         self.lookup_requested = False  # FindCoordinator is sent only while this is True
         self.coordinator: Node | None = None
         self.on_found: list[Callable[[float], None]] = []  # called with the time (ms) when it was found
+        self.on_failed: list[Callable[[KafkaError], None]] = []  # called with the error of each lookup that failed
         self.last_error: KafkaError | None = None  # the error of the last lookup; None if it succeeded
         self.lost_because = ""  # the last reason given to `mark_unknown`; empty after a lookup succeeds
         self.progress = Progress(f"group {group_id!r}", "the coordinator", FIND_COORDINATOR_HINTS)
@@ -149,6 +150,8 @@ class CoordinatorManager(ErrorSource):
         self._backoff.failed(now)
         if final:
             self.keep_error(error)
+        for listener in self.on_failed:
+            listener(error)
 
     def __repr__(self) -> str:
         doing = ", looking up" if self._in_flight else ""

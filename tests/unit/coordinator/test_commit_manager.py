@@ -79,16 +79,16 @@ def test_retriable_error_after_the_deadline_is_a_timeout() -> None:
 
 
 def test_async_commit_waits_for_the_coordinator_and_fails_with_it() -> None:
-    """While the coordinator is unknown an async commit waits for the lookup, and fails if the lookup fails."""
+    """While the coordinator is unknown an async commit waits for the next lookup, and fails if that one fails."""
     group = member()
     group.coordinator.coordinator = None
-    promise = group.commits.commit(OFFSETS)
-    assert [] == sent(group)
-    assert not promise.done
-    assert group.coordinator.lookup_requested
-    group.coordinator.last_error = BrokerConnectionError("refused")
-    sent(group)
-    assert isinstance(promise.error, BrokerConnectionError)
+    for number in range(2):
+        promise = group.commits.commit(OFFSETS)
+        assert ([], False) == (sent(group), promise.done)
+        group.now += 80_000
+        [lookup] = group.coordinator.poll(group.now).requests
+        group.break_connection(lookup, BrokerConnectionError(f"refused {number}"))
+        assert f"refused {number}" in str(promise.error)
 
 
 def committed_by(requests: list[UnsentRequest]) -> list[int]:
