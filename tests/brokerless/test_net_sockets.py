@@ -13,54 +13,23 @@ from typing import Any
 
 import pytest
 
-from kconsumer._core.lock import Clock
-from kconsumer._internal.requests import UnsentRequest
-from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import BrokerConnectionError, TimeoutError
 from kconsumer.net.background_receive import BackgroundReceiver
-from kconsumer.net.client import NetworkClient
 from kconsumer.net.node import NodeConnection
 from kconsumer.schema.fetch import FETCH
 from kconsumer.schema.metadata import API_VERSIONS, METADATA, MetadataResponseBroker
-from support.fakes.fake_network import Response, request_to, responses_of, send
 from support.fakes.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes
+from support.harnesses.client_driver import ClientDriver
 from support.harnesses.inside import links_of
-
-
-class Driver:
-    """A client that runs in real time."""
-
-    def __init__(self, port: int, host: str = "127.0.0.1", **options: Any) -> None:
-        self.clock = Clock()
-        config = ConsumerConfig(bootstrap_servers=f"{host}:{port}", **options)
-        self.client = NetworkClient(config, self.clock)
-
-    def poll(self, timeout_ms: float = 10_000) -> list[Response]:
-        return responses_of(self.client.poll(timeout_ms, self.clock.now()))
-
-    def connect(self, node: str = "-1") -> None:
-        """Poll until the connection is ready. Raises the error of a failed attempt."""
-        deadline = self.clock.now() + 10_000
-        while not self.client.ready(node, self.clock.now()):
-            error = self.client.connection_failed(node, self.clock.now())
-            if error is not None:
-                raise error
-            assert self.clock.now() < deadline
-            self.poll()
-
-    def send(self, api: Any = METADATA, timeout_ms: float = 10_000, **fields: Any) -> UnsentRequest:
-        request = request_to("-1", api, timeout_ms, **fields)
-        send(self.client, request, self.clock.now())
-        return request
 
 
 @pytest.fixture
 def drivers() -> Iterator[Any]:
     """Returns a function that makes clients and closes them."""
-    made: list[Driver] = []
+    made: list[ClientDriver] = []
 
-    def make(port: int, **options: Any) -> Driver:
-        made.append(Driver(port, **options))
+    def make(port: int, **options: Any) -> ClientDriver:
+        made.append(ClientDriver(port, **options))
         return made[-1]
 
     yield make
@@ -212,7 +181,7 @@ def test_closing_while_a_large_response_arrives() -> None:
         with ScriptedBroker() as broker:
             whole = response_bytes(FETCH, FETCH.max_version, 1, _fetch_response(None, payload))
             broker.next(FETCH, whole[: len(whole) // 2], SILENCE)
-            driver = Driver(broker.port)
+            driver = ClientDriver(broker.port)
             driver.connect()
             driver.send(FETCH)
             driver.poll(50)
@@ -269,7 +238,7 @@ def test_no_descriptor_is_leaked() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with ScriptedBroker() as broker:
-            driver = Driver(broker.port)
+            driver = ClientDriver(broker.port)
             driver.connect()
             broker.on(METADATA, CLOSE)
             driver.send()

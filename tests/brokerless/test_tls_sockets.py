@@ -20,11 +20,8 @@ from typing import Any
 
 import pytest
 
-from kconsumer._core.lock import Clock
-from kconsumer._internal.requests import UnsentRequest
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError
-from kconsumer.net.client import NetworkClient
+from kconsumer.errors import AuthenticationError, BrokerConnectionError
 from kconsumer.net.tls.channel import PythonChannel
 from kconsumer.net.tls.transport import MAX_READ_BYTES, TlsConnector
 from kconsumer.net.transport import Address
@@ -32,74 +29,23 @@ from kconsumer.schema.fetch import FETCH
 from kconsumer.schema.metadata import API_VERSIONS, METADATA, MetadataResponseBroker
 from kconsumer.types import Node
 from support.brokers.certificates import DAY, Authority
-from support.fakes.fake_network import Response, request_to, responses_of, send
 from support.fakes.scripted_broker import ScriptedBroker, api_versions, read_request, response_bytes, unused_port
 from support.fakes.tls_peer import send_close_notify, server_context, serving
+from support.harnesses.client_driver import ClientDriver
 
 # How OpenSSL calls a record that it cannot decrypt; newer versions end their list of errors with the second text.
 BAD_RECORD = "decryption failed or bad record mac|record layer failure"
 AUTHORITY, STRANGER, NAMESAKE = Authority(), Authority("a stranger"), Authority()
 
 
-class Driver:
-    """A client that runs in real time and trusts AUTHORITY."""
-
-    def __init__(self, folder: Path, port: int, host: str = "127.0.0.1", **options: Any) -> None:
-        self.clock = Clock()
-        given = {"security_protocol": "SSL", "ssl_cafile": AUTHORITY.write(folder / "ca.pem"), **options}
-        chosen = {name: value for name, value in given.items() if value is not None}
-        self.client = NetworkClient(ConsumerConfig(bootstrap_servers=f"{host}:{port}", **chosen), self.clock)
-        self.began = 0.0  # the time of the last attempt
-
-    def poll(self, timeout_ms: float = 10_000) -> list[Response]:
-        return responses_of(self.client.poll(timeout_ms, self.clock.now()))
-
-    def connect(self) -> None:
-        """Poll until the connection is ready. Raises the error of a failed attempt."""
-        error = self.attempt()
-        if error is not None:
-            raise error
-
-    def attempt(self, node: str = "-1") -> KafkaError | None:
-        """Wait for the backoff, then poll until the connection is ready. Returns the error if it fails.
-
-        The client is asked about the time at which the attempt began, because the backoff of a failed attempt may end
-        before this thread runs again. Asked about a later time, the client would report no error and connect again.
-        """
-        deadline = self.clock.now() + 10_000
-        while 0 < (wait_ms := self.client.delay_ms(node, self.clock.now())) < float("inf"):
-            self.poll(wait_ms)
-        self.began = self.clock.now()
-        while not self.client.ready(node, self.began):
-            error = self.client.connection_failed(node, self.began)
-            if error is not None:
-                return error
-            assert self.clock.now() < deadline, "neither ready nor failed"
-            self.poll()
-        return None
-
-    def send(self, api: Any = METADATA, **fields: Any) -> UnsentRequest:
-        request = request_to("-1", api, 10_000, **fields)
-        send(self.client, request, self.clock.now())
-        return request
-
-    def take(self, count: int) -> list[Response]:
-        """Returns the next `count` responses."""
-        found: list[Response] = []
-        while len(found) < count:
-            taken = self.poll()
-            assert taken
-            found += taken
-        return found
-
-
 @pytest.fixture
-def drivers(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
-    """Returns a function that makes clients and closes them."""
-    made: list[Driver] = []
+def drivers(tmp_path: Path) -> Iterator[Callable[..., ClientDriver]]:
+    """Returns a function that makes clients, which trust AUTHORITY, and closes them."""
+    made: list[ClientDriver] = []
 
-    def make(port: int, **options: Any) -> Driver:
-        made.append(Driver(tmp_path, port, **options))
+    def make(port: int, **options: Any) -> ClientDriver:
+        given = {"security_protocol": "SSL", "ssl_cafile": AUTHORITY.write(tmp_path / "ca.pem"), **options}
+        made.append(ClientDriver(port, **{name: value for name, value in given.items() if value is not None}))
         return made[-1]
 
     yield make
@@ -529,7 +475,7 @@ def test_a_response_that_arrives_while_the_caller_is_away(
     with serving(serve) as port:
         driver = drivers(port, security_protocol=protocol, **({"ssl_cafile": None} if protocol == "PLAINTEXT" else {}))
         driver.connect()
-        send(driver.client, request_to("-1", METADATA, 400), driver.clock.now())
+        driver.send(timeout_ms=400)
         for _ in range(2):
             time.sleep(0.5)
             assert [] == driver.poll(0)
