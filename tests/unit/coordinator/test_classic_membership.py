@@ -14,7 +14,7 @@ from kconsumer.coordinator.group_member import Generation
 from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.schema.admin import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
-from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse
+from kconsumer.schema.classic_group import JoinGroupResponse
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, TopicPartitions
 from support.harnesses.group_harness import FirstTakesAll, FirstTakesAllCooperative, GroupHarness, committed, tps
 
@@ -40,18 +40,6 @@ def test_first_join_sends_what_java_sends() -> None:
     subscription = decode_subscription(protocol.metadata)
     assert (["a", "b"], [], -1) == (subscription.topics, subscription.owned_partitions, subscription.generation_id)
     assert [] == group.poll(), "one JoinGroup at a time"
-
-
-def test_leader_rejoins_when_partitions_are_added() -> None:
-    """A stable leader joins again when metadata shows another partition count than that of its last assignment."""
-    group = GroupHarness()
-    sync = group.join(leader=True)
-    group.respond(sync, group.synced(*tps("t", 0, 1)))
-    group.poll()
-    group.run_callbacks()
-    assert group.membership.idle
-    group.learn({"t": 3})
-    assert "cached metadata has changed" == group.until("JoinGroup").message.reason
 
 
 def returned_leader() -> tuple[GroupHarness, UnsentRequest]:
@@ -135,31 +123,6 @@ def test_a_check_that_a_rebalance_has_overtaken_is_ignored() -> None:
     assert group.membership.idle
 
 
-def test_eager_rebalance_commits_then_revokes_all_then_joins() -> None:
-    """An eager member commits, calls on_revoke for all partitions, drops them, sends JoinGroup without owned
-    partitions, and calls on_assign for all.
-    """
-    group = GroupHarness()
-    group.stable(*tps("t", 0, 1))
-    group.consume(tps("t", 0)[0], 7)
-    group.calls.clear()
-    group.member.request_rejoin("test")
-    commit = group.request()
-    assert "OffsetCommit" == commit.api.name
-    assert 1 == commit.message.generation_id_or_member_epoch
-    assert not group.assignment.is_fetchable(tps("t", 0)[0]), "nothing is returned while it is being revoked"
-    assert group.membership.due_callback is None, "the callback waits for the commit"
-    group.respond(commit, committed(commit))
-    group.poll()
-    group.run_callbacks()
-    assert [(REVOKED, tps("t", 0, 1))] == group.calls
-    assert () == group.assignment.assigned()
-    join = group.until("JoinGroup")
-    subscription = decode_subscription(join.message.protocols[0].metadata)
-    assert ([], 1) == (subscription.owned_partitions, subscription.generation_id)
-    assert "test" == join.message.reason
-
-
 def test_cooperative_revocation_is_followed_by_a_second_join() -> None:
     """After SyncGroup the partitions that move to another member are committed and revoked; on_assign receives only new
     partitions, and the member joins again.
@@ -202,20 +165,6 @@ def test_a_reset_during_the_commit_before_a_revocation_runs_on_lost() -> None:
     join = group.until("JoinGroup")
     assert [(LOST, tps("t", 0, 1))] == group.calls
     assert ("", ()) == (join.message.member_id, group.assignment.assigned())
-
-
-def test_lost_generation_runs_on_lost() -> None:
-    """After UNKNOWN_MEMBER_ID the next poll calls on_lost before the member joins again."""
-    group = GroupHarness()
-    group.stable(*tps("t", 0, 1))
-    group.calls.clear()
-    group.now += 3001
-    heartbeat = group.until("Heartbeat")
-    group.respond(heartbeat, HeartbeatResponse(error_code=25))
-    assert Generation() == group.member.generation
-    join = group.until("JoinGroup")
-    assert [(LOST, tps("t", 0, 1))] == group.calls
-    assert "" == join.message.member_id
 
 
 def test_response_to_an_older_join_is_ignored() -> None:

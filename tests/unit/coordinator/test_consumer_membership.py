@@ -11,7 +11,7 @@ from kconsumer.coordinator.consumer_protocol.state import MemberState
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from kconsumer.types import Node, SubscriptionPattern, TopicPartition
 from support.harnesses.consumer_harness import ASSIGNED, INTERVAL_MS, LOST, REVOKED, ConsumerGroupHarness, topic_id
-from support.harnesses.group_harness import committed, tps
+from support.harnesses.group_harness import tps
 
 pytestmark = pytest.mark.network_thread
 
@@ -32,50 +32,6 @@ def test_an_empty_assignment_is_announced_and_acknowledged() -> None:
     group.joined({})
     assert [(ASSIGNED, ())] == group.calls
     assert group.membership.idle
-
-
-def test_revocation_comes_before_assignment() -> None:
-    """Revoked partitions stop being fetched, and on_revoke runs before new partitions are added and on_assign runs;
-    kept partitions are fetched throughout.
-    """
-    group = ConsumerGroupHarness()
-    group.joined({"t": [0, 1]})
-    group.calls.clear()
-    stays, goes, comes = tps("t", 0, 1, 2)
-    for tp in (stays, goes):
-        group.positions.seek(tp, 9)
-    group.target({"t": [0, 2]}, 2)
-    group.poll()
-    assert (True, False) == (
-        group.assignment.is_fetchable(stays),
-        group.assignment.is_fetchable(goes),
-    )
-    assert [stays, goes] == owned(group)
-    group.run_callbacks()
-    assert [(REVOKED, (goes,)), (ASSIGNED, (comes,))] == group.calls
-    assert [stays, comes] == owned(group)
-    assert group.assignment.is_fetchable(stays)
-    assert {topic_id("t"): [0, 2]} == {t.topic_id: t.partitions for t in group.beat().message.topic_partitions}
-
-
-def test_positions_are_committed_before_revocation() -> None:
-    """With auto-commit, on_revoke waits for the commit, which has the member epoch."""
-    group = ConsumerGroupHarness(enable_auto_commit=True)
-    group.joined({"t": [0]})
-    group.positions.seek(TopicPartition("t", 0), 7)
-    group.target({}, 2)
-    (commit,) = group.poll()
-    assert ("OffsetCommit", 2, "me") == (
-        commit.api.name,
-        commit.message.generation_id_or_member_epoch,
-        commit.message.member_id,
-    )
-    assert group.membership.due_callback is None
-    group.reply(commit, committed(commit))
-    group.poll()
-    assert group.membership.due_callback is not None
-    group.run_callbacks()
-    assert (REVOKED, tps("t", 0)) in group.calls
 
 
 # --- callbacks that fail -----------------------------------------------------------------------------------------
@@ -375,17 +331,6 @@ def test_a_fatal_error_ends_with_the_subscription() -> None:
 
 
 # --- subscriptions -------------------------------------------------------------------------------------------------
-
-
-def test_topics_no_longer_subscribed_stop_at_once() -> None:
-    """An unsubscribed topic is not fetched any more, even before the coordinator is notified."""
-    group = ConsumerGroupHarness("t", "u")
-    group.joined({"t": [0], "u": [0]})
-    for topic in ("t", "u"):
-        group.positions.seek(TopicPartition(topic, 0), 1)
-    group.subscription.subscribe(["t"])
-    group.poll()
-    assert (True, False) == tuple(group.assignment.is_fetchable(TopicPartition(x, 0)) for x in ("t", "u"))
 
 
 def test_a_client_pattern_is_matched_before_joining() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import pytest
 
-from kconsumer.coordinator.consumer_protocol.state import MemberState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness
@@ -64,18 +63,6 @@ def test_a_new_assignment_of_an_unsubscribed_topic_is_not_fetched() -> None:
 
 
 # --- consumer protocol ---------------------------------------------------------------------------------------------
-
-
-def test_subscribing_back_and_forth_leaves_nothing_unread() -> None:
-    """After subscribe([t]) and subscribe([t, u]) before the coordinator was notified, u stays assigned and is read."""
-    group = owner()
-    group.subscription.subscribe(["t"])
-    group.membership.poll(group.now)
-    assert (True, False) == fetchable(group)
-    group.subscription.subscribe(["t", "u"])
-    group.membership.poll(group.now)
-    assert (True, True) == fetchable(group)
-    assert MemberState.STABLE is group.state
 
 
 def test_an_unsubscribed_topic_is_not_read_while_a_reconciliation_waits() -> None:

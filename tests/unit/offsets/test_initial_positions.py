@@ -154,23 +154,6 @@ def test_one_lookup_at_a_time() -> None:
     assert tps("b-0") == case.commits.asked[1][0]
 
 
-def test_healthy_partitions_do_not_wait_for_one_that_was_revoked() -> None:
-    """A lookup that is retried, for example because of an open transaction, is replaced when other partitions need a
-    position, at most once per retry_backoff_ms.
-    """
-    case = Case("a-0")
-    case.poll()
-    case.subscription.assign(tps("b-0"))
-    case.poll(99.0)
-    assert 1 == len(case.commits.asked)
-    case.poll(100.0)
-    assert [tps("a-0"), tps("b-0")] == [partitions for partitions, _ in case.commits.asked]
-    assert case.commits.promises[0].done
-    assert case.manager.take_error() is None
-    case.respond(b_0=5)
-    assert (FetchState.FETCHING, 5) == case.state("b-0")
-
-
 def test_lookup_continues_while_the_same_partitions_need_it() -> None:
     """A lookup also continues for a partition whose position is requested in on_assign."""
     case = Case("a-0", "a-1")

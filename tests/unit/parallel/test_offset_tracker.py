@@ -41,22 +41,6 @@ def garbage_collections(callback: Callable[[str, object], None]) -> Iterator[Non
         gc.callbacks.remove(callback)
 
 
-def test_the_lowest_unfinished_offset_is_committed() -> None:
-    """Records beyond the lowest unfinished one are in the metadata, and no longer when it finishes."""
-    tracker = OffsetTracker(TP)
-    assert tracker.to_commit() is None
-    take(tracker, range(10, 15))
-    assert OffsetAndMetadata(10, "", 0) == tracker.to_commit()
-    for offset in (12, 13):
-        tracker.finish(offset)
-    assert OffsetAndMetadata(10, encode(10, [(12, 14)])[0], 0) == tracker.to_commit()
-    for offset in (10, 11):
-        tracker.finish(offset)
-    assert OffsetAndMetadata(14, "", 0) == tracker.to_commit()
-    tracker.finish(14)
-    assert OffsetAndMetadata(15, "", 0) == tracker.to_commit()
-
-
 def test_the_position_moves_over_control_records() -> None:
     """When all records are finished, the position is committed, also after a poll without records."""
     tracker = OffsetTracker(TP)

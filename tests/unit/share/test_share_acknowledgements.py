@@ -266,20 +266,6 @@ def test_renewals() -> None:
     assert (False, [0]) == (batch.has_renewals, batch.unacknowledged())
 
 
-def test_an_expired_renewal() -> None:
-    """A renewed record whose lock has expired before the next poll is lost, too."""
-    share = ShareHarness(share_acknowledgement_mode="explicit")
-    share.buffer.add(completed(build_batch([Rec()]), [(0, 0, 1)]))
-    batch = share.collect()
-    batch.acknowledge(0, RENEW)
-    batch.take()
-    batch.renewals_done([0], None, LockTime(0.0, 30_000.0))
-    batch.drop_expired(29_999.0)
-    assert batch.has_renewals
-    batch.drop_expired(30_000.0)
-    assert batch.done
-
-
 def test_renewals_of_a_run() -> None:
     """Locks are renewed only when they end soon, once, and their records can be acknowledged meanwhile."""
     share = ShareHarness(share_acknowledgement_mode="explicit")
@@ -317,15 +303,6 @@ def test_late_acknowledgements_go_apart() -> None:
     batch.add_records({0: object()})  # type: ignore[dict-item]
     batch.acknowledge(0, ACCEPT)
     assert [RequestKind.LATE] == [each.kind for each in batch.take(100.0)]
-
-
-def test_a_late_renewal() -> None:
-    """A record whose lock may have expired before its renewal is lost: another member may have accepted it."""
-    batch = AcquiredBatch(1, TopicIdPartition(b"t" * 16, 0), TP, locked_until=100.0)
-    for offset, sent_at in ((0, 99.0), (1, 100.0)):
-        batch.renewing[offset] = object()  # type: ignore[assignment]
-        batch.renewals_done([offset], None, LockTime(sent_at, sent_at + 50.0))
-    assert [0] == list(batch.renewed)
 
 
 def test_a_commit_waits_for_all_partitions() -> None:

@@ -193,20 +193,6 @@ def test_a_disconnect_drops_the_data_of_the_broker() -> None:
     assert not share.buffer.has_data()
 
 
-def test_locks_count_from_the_request() -> None:
-    """The broker may have locked records long before its response arrives, so buffered data expires early."""
-    share = ShareHarness(assigned=[0])
-    share.manager.want_records()
-    request = share.request()
-    share.now += 5000
-    share.latency_ms = 5000
-    share.acquire(request, p0=[(0, 2)])
-    share.buffer.drop_expired(share.now - 5000 + LOCK_MS - 1)
-    assert share.buffer.has_data()
-    share.buffer.drop_expired(share.now - 5000 + LOCK_MS)
-    assert not share.buffer.has_data()
-
-
 # --- acknowledging ---
 
 
@@ -382,17 +368,6 @@ def test_without_a_session_acknowledgements_fail() -> None:
     share.acknowledge(batch)
     assert {} == acknowledged(share.request())
     assert ["SHARE_SESSION_NOT_FOUND"] == failed(share)
-
-
-def test_a_lost_request_fails_its_acknowledgements() -> None:
-    """If the connection breaks, acknowledgements in flight fail: the broker may have processed them."""
-    share = ShareHarness(assigned=[0])
-    (batch,) = share.fetched(p0=[(0, 0)])
-    commit = Commit(FOREVER)
-    share.acknowledge(batch, commit=commit)
-    error = BrokerConnectionError("gone")
-    share.fail(share.request(), error)
-    assert {TP: error} == commit.promise.result()
 
 
 def test_retriable_errors_are_retried_until_the_deadline() -> None:
