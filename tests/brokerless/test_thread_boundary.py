@@ -1,8 +1,7 @@
-"""Calls that cross between the caller's thread and the network thread at any moment: wakeups and changed
-positions.
+"""Calls that cross between the caller's thread and the network thread at any moment: wakeups, polls and fetches.
 
-The broker is scripted, the network is real. Tests that apply to both engines run with both. Simulated members are woken
-up, and seek, pause and unsubscribe, for hours in virtual time (`make simulate`). Here, real threads do this briefly.
+The broker is scripted, the network is real. Tests that apply to both engines run with both. Members that seek, pause
+and unsubscribe meanwhile are in `test_random_use.py`, and for hours in virtual time in the simulation.
 """
 
 from __future__ import annotations
@@ -64,12 +63,11 @@ network_thread = pytest.mark.parametrize("consumer", ["threaded"], indirect=True
 
 
 class Reader:
-    """Checks that each record is the next one of its partition, and that the partition may be read."""
+    """Checks that each record is the next one of its partition."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
         self.next = {ZERO: 0, ONE: 0}
-        self.held: set[TopicPartition] = set()
 
     def poll(self, timeout: float) -> int:
         """Poll once. Returns the number of records."""
@@ -79,7 +77,6 @@ class Reader:
         """Check the records of a poll."""
         for record in records:
             tp = record.topic_partition
-            assert tp not in self.held, f"{tp} is held back"
             assert (self.next[tp], b"%d" % record.offset) == (record.offset, record.value)
             self.next[tp] += 1
         return len(records)
@@ -134,62 +131,6 @@ def test_each_wakeup_ends_one_poll(consumer: Consumer, wake: Callable[[Consumer]
 
 
 # --- between polls -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(1))
-@both_engines
-def test_no_record_of_a_position_left_behind(consumer: Consumer, seed: int) -> None:
-    """While fetches are in flight, positions are sought, partitions paused, assigned and revoked. Every returned record
-    is the next one of the present position, in a partition that may be read.
-    """
-    rng, reader = random.Random(seed), Reader(consumer)
-    subscription = parts_of(consumer).subscription
-    assigned = {ZERO, ONE}
-
-    def seek() -> None:
-        tp = rng.choice(sorted(assigned))
-        reader.next[tp] = rng.randrange(RECORDS // 2)
-        consumer.seek(tp, reader.next[tp])
-
-    def assign() -> None:
-        nonlocal assigned
-        keep, assigned = assigned, rng.choice([{ZERO}, {ONE}, {ZERO, ONE}])
-        consumer.assign(assigned)
-        reader.held &= keep & assigned
-        for tp in assigned - keep:
-            reader.next[tp] = rng.randrange(RECORDS // 2)
-            consumer.seek(tp, reader.next[tp])
-
-    def pause() -> None:
-        reader.held = set(rng.choices(sorted(assigned)))
-        consumer.pause(*reader.held)
-
-    def resume() -> None:
-        consumer.resume(*(reader.held - revoked()))
-        reader.held &= revoked()
-
-    def revoke() -> None:
-        tp = rng.choice(sorted(assigned))
-        with engine_of(consumer).changing():  # as the group's managers do it
-            subscription.assignment.mark_pending_revocation([tp])
-        reader.held.add(tp)
-
-    def revoked() -> set[TopicPartition]:
-        with engine_of(consumer).lock:
-            return {tp for tp in assigned if subscription.assignment.get(tp).pending_revocation}
-
-    for _ in range(300):
-        rng.choice([seek, seek, assign, pause, resume, revoke])()
-        reader.held = set(consumer.paused()) | revoked()
-        for _ in range(rng.randrange(4)):
-            reader.poll(rng.choice([0, 0, 0.001, 0.01]))
-    consumer.unsubscribe()
-    consumer.assign([ZERO, ONE])
-    consumer.seek(ZERO, 0)
-    consumer.seek(ONE, 0)
-    reader.next, reader.held, got = {ZERO: 0, ONE: 0}, set(), 0
-    while got < 100:
-        got += reader.poll(20)
 
 
 @network_thread

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import random
-from collections import defaultdict
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kconsumer import ConsumerRecord, TopicPartition
 from kconsumer.parallel.offset_tracker import OffsetTracker
@@ -120,76 +116,3 @@ def test_a_closed_partition_starts_nothing() -> None:
     assert [(1, 0)] == [(task[2].partition, task[2].offset) for task in scheduler.take(64, 0.0)]
     scheduler.finish(running)
     assert 1 == scheduler.in_flight
-
-
-class World:
-    """Workers in virtual time, which process records for random times and fail at random."""
-
-    def __init__(self, order: str, seed: int, workers: int) -> None:
-        self.rng = random.Random(seed)
-        self.order = order
-        self.scheduler = Scheduler(order, workers)
-        self.trackers = [tracker(partition) for partition in range(3)]
-        self.now = 0.0
-        self.running: list[tuple[float, Task]] = []  # (end, task)
-        self.due: dict[int, float] = {}  # offset of the records of partition 0, which is of a delay topic
-        self.free = workers
-        self.finished: dict[object, list[int]] = defaultdict(list)  # shard -> offsets in the order of their ends
-
-    def shard(self, item: ConsumerRecord) -> object:
-        """Returns what must be processed in order with this record, by the words of the documentation."""
-        if self.order == "none" or (self.order == "key" and item.key is None):
-            return (item.partition, item.offset)
-        return item.partition if self.order == "partition" else (item.partition, item.key)
-
-    def produce(self) -> None:
-        """Add a batch of random records."""
-        to = self.rng.choice(self.trackers)
-        first = max(0, to.end) + self.rng.randrange(3)
-        keys = ["a", "b", "c", None]
-        partition = to.topic_partition.partition
-        if partition == 0:
-            to.due.update((first + n, self.now + self.rng.expovariate(0.02)) for n in range(1, 8))
-            self.due.update(to.due)
-        add(self.scheduler, to, [record(partition, first + n, self.rng.choice(keys)) for n in range(1, 8)])
-
-    def work(self) -> None:
-        """Give tasks to free workers, and let the next one end."""
-        while self.free and (tasks := self.scheduler.take(1, self.now)):
-            self.free -= 1
-            assert all(task[2].partition or self.due[task[2].offset] <= self.now for task in tasks)
-            self.running += [(self.now + self.rng.expovariate(0.1), task) for task in tasks]
-        shards = [self.shard(task[2]) for _, task in self.running]
-        assert len(shards) == len(set(shards))
-        if self.running:
-            ended = min(self.running, key=lambda entry: entry[0])
-            self.running.remove(ended)
-            self.now, task = ended
-            self.free += 1
-            self.end(task)
-        else:
-            self.now = self.scheduler.next_due() or self.now
-
-    def end(self, task: Task) -> None:
-        """End a task. A third of the attempts fail."""
-        if self.rng.random() < 0.3:
-            self.scheduler.delay(task, self.now + self.rng.expovariate(0.05))
-            return
-        self.finished[self.shard(task[2])].append(task[2].offset)
-        task[0].finish(task[2].offset)
-        self.scheduler.finish(task)
-
-
-@given(st.sampled_from(["none", "partition", "key"]), st.integers(0, 2**32), st.integers(1, 5))
-def test_every_record_finishes_once_and_in_order(order: str, seed: int, workers: int) -> None:
-    """With any durations and failures, a shard has one record at a time, in the order of offsets, and none is lost."""
-    world = World(order, seed, workers)
-    for _ in range(60):
-        (world.produce if world.rng.random() < 0.2 else world.work)()
-    for _ in range(5000):
-        if not world.scheduler.in_flight:
-            break
-        world.work()
-    assert 0 == world.scheduler.in_flight
-    assert {} == {shard: ended for shard, ended in world.finished.items() if ended != sorted(set(ended))}
-    assert [True] * 3 == [not (to.unfinished or to.shards or to.due) for to in world.trackers]
