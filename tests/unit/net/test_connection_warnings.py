@@ -148,7 +148,7 @@ def run(harness: NetworkHarness, end: float) -> None:
         before = harness.clock.now()
         harness.poll(min(harness.delay() or 50.0, end - before))
         if harness.clock.now() == before:
-            harness.clock.advance(10)
+            harness.clock.advance(100)
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
