@@ -290,19 +290,6 @@ def test_room_is_no_reason_to_poll_while_every_broker_is_asked() -> None:
 # --- seek, pause, rebalance while a fetch is in flight -------------------------------------------------
 
 
-def test_seek_while_in_flight() -> None:
-    """The response to a fetch from before a seek is dropped, and the next fetch starts at the new position."""
-    harness = FetchHarness()
-    log = harness.logs[harness.tps[0]]
-    log.append(10)
-    log.append(10)
-    (request,) = harness.poll()
-    harness.seek(harness.tps[0], 13)
-    harness.respond(request)
-    assert {} == harness.collect()
-    assert [{0: 13}] == [offsets(r) for r in harness.poll()]
-
-
 def test_seek_with_data_buffered() -> None:
     """Data buffered before a seek is dropped at once, so that the fetch from the new position can be sent."""
     harness = FetchHarness(max_partition_fetch_bytes=1)
@@ -314,36 +301,6 @@ def test_seek_with_data_buffered() -> None:
     harness.seek(harness.tps[0], 35)
     assert 1 == harness.fetch()
     assert {harness.tps[0]: [35, 36, 37, 38, 39]} == harness.collect()
-
-
-def test_seek_between_two_buffered_fetches() -> None:
-    """After a seek to the start of the second buffered fetch no record is returned twice or lost."""
-    harness = FetchHarness(max_partition_fetch_bytes=1)
-    log = harness.logs[harness.tps[0]]
-    for _ in range(3):
-        log.append(10)
-    harness.fetch()
-    harness.fetch()
-    harness.collect(3)
-    harness.seek(harness.tps[0], 10)
-    got: list[int] = []
-    for _ in range(4):
-        got += harness.collect().get(harness.tps[0], [])
-        harness.fetch()
-    assert list(range(10, 30)) == got
-
-
-def test_pause_while_in_flight() -> None:
-    """Data of a partition that is paused during a fetch is kept and returned after resume, without another fetch."""
-    harness = FetchHarness()
-    harness.logs[harness.tps[0]].append(3)
-    (request,) = harness.poll()
-    harness.assignment.pause(harness.tps[0])
-    harness.respond(request)
-    assert {} == harness.collect()
-    assert [] == harness.poll()
-    harness.assignment.resume(harness.tps[0])
-    assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
 
 
 def test_partition_lost_while_in_flight() -> None:
