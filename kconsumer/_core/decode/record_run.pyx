@@ -445,9 +445,13 @@ cdef class RecordIterator:
 
     def __next__(self):
         if KC_REUSES:     # with the GIL, where a critical section, which is nothing, would still cost 9 instructions
-            return following(self)
-        with cython.critical_section(self):
-            return following(self)
+            record = following(self)
+        else:
+            with cython.critical_section(self):
+                record = following(self)
+        if record is None:
+            raise StopIteration     # here, and not in `following`, this creates no exception
+        return record
 
     @cython.critical_section
     def __length_hint__(self):
@@ -576,12 +580,12 @@ cdef class RecordIterator:
 
 
 cdef inline object following(RecordIterator self):
-    """Returns the next record of an iterator. Raises StopIteration at the end."""
+    """Returns the next record of an iterator, or None at the end."""
     while self.segment.count == 0:
         if self.objects is not None and self.index < len(self.objects):
             self.index += 1
             return self.objects[self.index - 1]
         if not self.advance():
             self.even = self.odd = None
-            raise StopIteration
+            return None
     return self.next_record()
