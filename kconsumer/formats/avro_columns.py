@@ -92,7 +92,7 @@ class AvroDecoder:
 
     def _load(self, key: SchemaId | None) -> Read:
         writer = self._schema if key is None or self._writers is None else self._writers(key)
-        read = self._reads[key] = reader_of(writer, self._schema, SHAPES)
+        read = self._reads[key] = reader_of(writer, self._schema, SHAPES, framed=self._writers is not None)
         return read
 
 

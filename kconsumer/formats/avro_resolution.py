@@ -60,9 +60,10 @@ def to_decimal(scale: int) -> Callable[[bytes], Decimal]:
     return convert
 
 
-def reader_of(writer: AvroSchema, reader: AvroSchema, shapes: Shapes) -> Read:
+def reader_of(writer: AvroSchema, reader: AvroSchema, shapes: Shapes, *, framed: bool = False) -> Read:
     """Returns a function that reads values of one schema as values of another.
 
+    `framed`: the values are those of Confluent's serializers, which write a value that is bytes without its length.
     It raises ValueError, or another exception for what only conversions detect, if the bytes are not such a value.
     """
     import fastavro
@@ -70,6 +71,8 @@ def reader_of(writer: AvroSchema, reader: AvroSchema, shapes: Shapes) -> Read:
     writer = with_aliases(writer, reader)
     check, parsed = writer.check(), fastavro.parse_schema(plain(writer, {}))
     convert = _Resolution(shapes).build(writer, reader)
+    if framed and writer.kind == "bytes":
+        return lambda data, start: data[start:] if convert is None else convert(data[start:])
 
     def read(data: bytes, start: int) -> Any:
         check(data, start)

@@ -193,6 +193,8 @@ class _Parser:
         elif kind == "enum":
             found.symbols, found.default = tuple(given["symbols"]), given.get("default")
             _check_distinct(name, found.symbols)
+            if found.default is not None and found.default not in found.symbols:
+                raise ConfigError(f"not an Avro schema: {name} has no symbol {found.default!r}, which is its default")
         else:
             found.fields = [self._field(part, space) for part in given["fields"]]
             _check_distinct(name, [part.name for part in found.fields])

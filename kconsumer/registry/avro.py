@@ -43,7 +43,7 @@ class AvroDeserializer:
         read = self._reads.get(key)
         if read is None:
             writer = self._schemas.avro(key)
-            read = self._reads[key] = reader_of(writer, self._reader or writer, OBJECTS)
+            read = self._reads[key] = reader_of(writer, self._reader or writer, OBJECTS, framed=True)
         found = read(body, 0)
         return found if self._from_dict is None else self._from_dict(found)
 

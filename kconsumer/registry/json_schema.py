@@ -1,15 +1,21 @@
-"""Deserializes JSON values with schemas of a registry into Python objects, and validates them."""
+"""Deserializes JSON values with schemas of a registry into Python objects, and validates them.
+
+Schemas mean what they mean for Confluent's deserializer in Java: names of references are found wherever they are
+relative to, `$ref: "#/$defs/…"` finds what is in `definitions`, and patterns have the syntax of ECMAScript and Java.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from decimal import Context, Decimal
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import unquote, urljoin, urlsplit
 
 from kconsumer.errors import ConfigError
 from kconsumer.formats.framing import SchemaId, id_hint, split
 from kconsumer.registry.clients import required
+from kconsumer.registry.json_patterns import with_python_patterns
 from kconsumer.registry.schemas import Schemas
 
 __all__ = ["JsonSchemaDeserializer", "JsonValidators"]
@@ -39,7 +45,7 @@ class JsonSchemaDeserializer:
         """Returns the object. `context` is the `SerializationContext` of `kconsumer.deserializers`."""
         key, body = split(data, context.headers, context.field)
         try:
-            found = json.loads(body)
+            found = _parsed(body)
         except ValueError as error:
             raise ValueError(f"the bytes after the schema id {key}{id_hint(key)} are no JSON: {error}") from error
         if self._validators is not None:
@@ -54,6 +60,18 @@ class JsonValidators:
         self._library = required("jsonschema", "a JSON schema")
         self._schemas = schemas
         self._validators: dict[SchemaId, Any] = {}
+        drafts = [getattr(self._library, f"Draft{name}Validator") for name in ("4", "6", "7", "201909", "202012")]
+        self._drafts = {
+            _draft(draft.ID_OF(draft.META_SCHEMA)): self._library.validators.extend(
+                draft, {"multipleOf": self._multiple_of}
+            )
+            for draft in drafts
+        }
+
+    def _multiple_of(self, validator: Any, factor: Any, number: Any, schema: Any) -> Iterator[Any]:
+        """Yields an error for a number that is not a multiple of another, by their digits: 4.35 is one of 0.01."""
+        if validator.is_type(number, "number") and EXACT.remainder(Decimal(str(number)), Decimal(str(factor))):
+            yield self._library.ValidationError(f"{number!r} is not a multiple of {factor}")
 
     def get(self, key: SchemaId) -> Any:
         """Returns the validator of the schema with an id, for the draft of JSON Schema that it names."""
@@ -65,7 +83,7 @@ class JsonValidators:
     def check(self, key: SchemaId, data: bytes) -> None:
         """Raise ValueError if data are not JSON that matches the schema with an id."""
         try:
-            self.get(key).validate(json.loads(data))
+            self.get(key).validate(_parsed(data))
         except self._library.ValidationError as error:
             raise ValueError(f"does not match the schema with the id {key}: {error.message}") from None
         except RecursionError:
@@ -77,13 +95,62 @@ class JsonValidators:
         if schema.schema_type != "JSON":
             raise ConfigError(f"the schema in the registry is of the type {schema.schema_type or 'AVRO'}, not JSON")
         document = json.loads(schema.schema_str)
-        referred = {name: json.loads(other.schema_str) for name, other in self._schemas.references(schema)}
-        known = required("jsonschema_specifications", "a JSON schema").REGISTRY
-        default = self._library.Draft7Validator  # that of Confluent's serializers
-        validator = self._library.validators.validator_for(document, default=default)
+        validator = self._class(document)
         draft = drafts.specification_with(validator.ID_OF(validator.META_SCHEMA))
-        whole, *parts = [referencing.Resource.from_contents(each, draft) for each in (document, *referred.values())]
+        document = self._document(document, validator)
+        referred = {
+            name: referencing.Resource.from_contents(self._document(json.loads(other.schema_str), validator), draft)
+            for name, other in self._schemas.references(schema)
+        }
         # A schema refers to another one by its name, or relative to its own id.
-        bases = ["", *filter(None, (each.id() for each in (whole, *parts)))]
-        resources = [(urljoin(base, name), part) for base in bases for name, part in zip(referred, parts, strict=True)]
-        return validator(document, registry=known.with_resources(resources))
+        whole = referencing.Resource.from_contents(document, draft)
+        bases = ["", *filter(None, (each.id() for each in (whole, *referred.values())))]
+        resources = [(urljoin(base, name), part) for base in bases for name, part in referred.items()]
+        hosts = {urlsplit(base).netloc for base in bases}
+        known = required("jsonschema_specifications", "a JSON schema").REGISTRY
+
+        def retrieve(uri: str) -> Any:
+            """Returns what has no such address: a schema whose name is the end of it, or the schema of a draft."""
+            host, path = urlsplit(uri).netloc, f"/{unquote(uri)}"
+            for name in sorted(referred, key=len, reverse=True):
+                if host in hosts and path.endswith(f"/{unquote(name).removeprefix('./')}"):
+                    return referred[name]
+            for scheme in ("http", "https"):
+                if f"{scheme}://{_draft(uri)}" in known:
+                    return known[f"{scheme}://{_draft(uri)}"]
+            raise referencing.exceptions.NoSuchResource(ref=uri)
+
+        return validator(document, registry=referencing.Registry(retrieve=retrieve).with_resources(resources))
+
+    def _class(self, document: Any) -> Any:
+        """Returns the class of validators for the draft that a schema names, or of Confluent's serializers' draft."""
+        named = document.get("$schema") if isinstance(document, dict) else None
+        return self._drafts.get(_draft(named), self._drafts[DEFAULT_DRAFT])
+
+    def _document(self, document: Any, validator: Any) -> Any:
+        """Returns a schema as Confluent's Java reads it, for Python's patterns, and to be validated with a class."""
+        found = with_python_patterns(document)
+        if isinstance(found, dict):
+            if self._class(document) is validator:  # by its name, jsonschema would choose a class of its own
+                found.pop("$schema", None)
+            definitions, other = found.get("definitions"), found.get("$defs", {})
+            if isinstance(definitions, dict) and isinstance(other, dict):
+                found["$defs"] = {**definitions, **other}
+        return found
+
+
+DEFAULT_DRAFT = "json-schema.org/draft-07/schema"
+EXACT = Context(prec=10_000)
+
+
+def _draft(address: object) -> str:
+    """Returns the address of a draft without its scheme, which schemas often have wrong."""
+    return str(address).partition("://")[2].removesuffix("#")
+
+
+def _parsed(data: bytes) -> Any:
+    return json.loads(data, parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

@@ -95,7 +95,10 @@ class ProtobufClasses:
                 pool.Add(file)
 
         add(ROOT)
-        return pool.FindFileByName(ROOT)
+        file = pool.FindFileByName(ROOT)
+        # As in Java, a file that only imports another one publicly has the messages of that one.
+        alone = not file.message_types_by_name and len(file.public_dependencies) == len(file.dependencies) == 1
+        return file.public_dependencies[0] if alone else file
 
 
 ROOT = "schema-of-the-registry.proto"

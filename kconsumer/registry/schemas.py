@@ -112,7 +112,7 @@ class Schemas:
     def references(self, schema: Any, **options: Any) -> list[tuple[str, Any]]:
         """Returns the name and the `Schema` of each reference of a schema, after those that it refers to itself.
 
-        `options` are those of the client's method `get_version`.
+        A version that was deleted since is found, as in Java. `options` are those of the client's method `get_version`.
         """
         found: dict[str, Any] = {}
 
@@ -120,7 +120,8 @@ class Schemas:
             for reference in referring.references or ():
                 if reference.name not in found:
                     what = f"version {reference.version} of the subject {reference.subject!r}"
-                    version = self._load(what, self.client.get_version, reference.subject, reference.version, **options)
+                    place = (reference.subject, reference.version, True)
+                    version = self._load(what, self.client.get_version, *place, **options)
                     add(version.schema)
                     found[reference.name] = version.schema
 

@@ -14,8 +14,10 @@ from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegis
 from kconsumer.deserializers import SerializationContext
 from kconsumer.errors import ConfigError
 from kconsumer.formats.avro_columns import AvroDecoder
+from kconsumer.formats.avro_resolution import reader_of
 from kconsumer.formats.avro_schemas import parse
 from kconsumer.registry import AvroDeserializer
+from kconsumer.registry.avro import OBJECTS
 from support.oracles.avro_cases import (
     DAMAGED,
     DAMAGED_VALUES_OF_JAVA,
@@ -44,11 +46,12 @@ class OneSchema:
 
 def objects(case: Case) -> list[Any]:
     """Returns the objects of a case. An exception stands for a value that cannot be read."""
-    read = AvroDeserializer(OneSchema(case.writer), case.reader)
+    read = None
     found: list[Any] = []
     for data in case.values:
         try:
-            found.append(read(FRAME + data, CONTEXT))
+            read = read or reader_of(parse(case.writer), parse(case.reader), OBJECTS)
+            found.append(read(data, 0))
         except Exception as error:  # of many classes
             found.append(error)
     return found
@@ -150,6 +153,8 @@ def test_columns_are_the_objects() -> None:
         try:
             decoder = AvroDecoder(parse(reader), lambda key, case=case: parse(case.writer))
         except ConfigError:
+            continue
+        if parse(case.writer).kind == "bytes":  # after an id, they have no length before them
             continue
         column, bad = decoder.decode(pa.array([FRAME + data for data in case.values]))
         for row, value in enumerate(objects(case._replace(reader=reader))):

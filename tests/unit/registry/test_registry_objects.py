@@ -21,6 +21,7 @@ from kconsumer.deserializers import SerializationContext
 from kconsumer.errors import ConfigError
 from kconsumer.formats.framing import UnknownSchemaError
 from kconsumer.registry import (
+    AvroColumns,
     AvroDeserializer,
     JsonSchemaDeserializer,
     ProtobufColumns,
@@ -66,6 +67,17 @@ def test_avro_schemas_that_refer_to_others(client: Any) -> None:
     data = values.avro(client, values.customer_schema(client), customer)
     assert customer == AvroDeserializer(client)(data, CONTEXT)
     assert customer == AvroDeserializer(client, values.customer_schema(client))(data, CONTEXT)
+
+
+@pytest.mark.parametrize("kind", ['"bytes"', '{"type": "bytes"}'])
+def test_avro_bytes_without_their_length(client: Any, kind: str) -> None:
+    """Confluent's serializers write bytes without the length that Avro has before them."""
+    for value in (b"", b"\4ab", b"\1" * 300):
+        data = values.avro(client, kind, value)
+        assert data[5:] == value == AvroDeserializer(client)(data, CONTEXT)
+        assert [value] == AvroColumns(client, kind).decode(pyarrow.array([data])).column.to_pylist()
+    inner = json.dumps({"type": "array", "items": "bytes"})
+    assert [b"a"] == AvroDeserializer(client)(values.avro(client, inner, [b"a"]), CONTEXT)
 
 
 class Counting:
@@ -151,7 +163,7 @@ class Fixed:
             raise SchemaRegistryError(404, 40403, "not found")
         return self._schema
 
-    def get_version(self, subject: str, version: int, fmt: str | None = None) -> Any:
+    def get_version(self, subject: str, version: int, deleted: bool = False, fmt: str | None = None) -> Any:
         return SimpleNamespace(schema=self._referred[subject])
 
 
@@ -206,6 +218,20 @@ def test_an_import_with_an_older_confluent_kafka(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, f"{package}.types.decimal_pb2", older)
     monkeypatch.setattr(descriptor_pool, "Default", descriptor_pool.DescriptorPool)
     test_imports_without_a_reference(name, "confluent.type.Decimal")
+
+
+@pytest.mark.parametrize(("imports", "public"), [(1, 1), (2, 1), (1, 0)])
+def test_a_file_that_only_imports_another_one(imports: int, public: int) -> None:
+    """A file with nothing but a public import has the messages of the imported file, as in Java."""
+    names = ["google/protobuf/timestamp.proto", "google/protobuf/any.proto"][:imports]
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", dependency=names, public_dependency=[*range(public)])
+    read = ProtobufDeserializer(Fixed(Schema(base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF")))
+    if imports > public:
+        with pytest.raises(ValueError, match=r"no message at \[0\]"):
+            read(b"\0\0\0\0\1\0\x08\7", CONTEXT)
+    else:
+        found: Any = read(b"\0\0\0\0\1\0\x08\7", CONTEXT)
+        assert ("google.protobuf.Timestamp", 7) == (found.DESCRIPTOR.full_name, found.seconds)
 
 
 def test_imports_of_other_files() -> None:
