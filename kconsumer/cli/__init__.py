@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from kconsumer import __version__, errors
 from kconsumer.cli import assignors, cluster, completion, consume, dump, fake_cluster, groups, topics, work
-from kconsumer.cli.arguments import UsageError
+from kconsumer.cli.arguments import CommandError, UsageError
 from kconsumer.cli.files import drop_output, writing_output
 from kconsumer.cli.notices import Notices
 from kconsumer.cli.parser import Parser, join_negative_values
@@ -39,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.basicConfig(level=logging.WARNING, handlers=[Notices(sys.stderr)])
     run: Callable[[argparse.Namespace], int] = args.run
     try:
+        if sys.stdout is None:
+            raise CommandError("standard output is closed")
         with writing_output():
             code = run(args)
             sys.stdout.flush()

@@ -79,7 +79,7 @@ def with_settings(
         chosen[key] = value
     for key in args.asked:
         _check_unset(chosen, key, "--ask")
-        chosen[key] = getpass.getpass(f"{key}: ")
+        chosen[key] = _prompt(key)
     _add(chosen, _of_file(args.config))
     _ask_for_password(chosen)
     if "bootstrap_servers" not in _names(chosen):
@@ -102,7 +102,14 @@ def _ask_for_password(chosen: dict[str, object]) -> None:
     """Prompt for the password if a user name is set without a password, and stdin is a terminal."""
     user = next((value for key, value in chosen.items() if _names({key: 0}) == {"sasl_plain_username"}), None)
     if user is not None and not _names(chosen) & {"sasl_plain_password", "sasl_jaas_config"} and sys.stdin.isatty():
-        chosen["sasl_plain_password"] = getpass.getpass(f"password of {user}: ")
+        chosen["sasl_plain_password"] = _prompt(f"password of {user}")
+
+
+def _prompt(name: str) -> str:
+    try:
+        return getpass.getpass(f"{name}: ")
+    except EOFError:
+        raise UsageError(f"--ask {name}: there is no terminal, and standard input has ended") from None
 
 
 def _of_file(path: str | None) -> Mapping[str, object]:

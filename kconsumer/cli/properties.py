@@ -15,7 +15,7 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 def read_properties(path: str) -> dict[str, str]:
     """Returns the keys and values of a file. Raises OSError or UnicodeDecodeError if it cannot be read."""
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         return parse_properties(file.read())
 
 

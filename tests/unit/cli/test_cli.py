@@ -356,6 +356,14 @@ def test_errors_are_one_line(
         (["-X", "ssl.key.password=x", "--ask", "ssl_key_password"], "--ask ssl_key_password: another argument sets"),
         (["-n", "1", "--count", "1"], "argument -n/--count: it can be given once"),
         (["-o", "x.csv"], "does not end in .parquet or .arrow"),
+        (["-X", "consumer.timeout.ms=1"], "-X consumer.timeout.ms has no effect: use --timeout"),
+        (["-g", "team", "-X", "enable_auto_offset_store=false"], "has no effect: what was written is committed"),
+        (["-X", "session_timeout_ms=9000"], "has no effect: there is no group without -g"),
+        (["-X", "assignors=range"], "has no effect: there is no group without -g"),
+        (["-o", "x.arrow", "-X", "max_poll_records=1"], "has no effect: -o writes row groups of its own size"),
+        (["-X", "key_deserializer=json"], "the key deserializer has no effect, because no key is printed; see -f"),
+        (["-f", "%k %%s", "-s", "value=avro", "-r", "mock://r"], "the value deserializer has no effect"),
+        (["-f", "%S%h", "-X", "value.deserializer=json"], "the value deserializer has no effect"),
     ],
 )
 def test_usage_errors(capfd: pytest.CaptureFixture[str], arguments: list[str], reason: str) -> None:
@@ -363,6 +371,31 @@ def test_usage_errors(capfd: pytest.CaptureFixture[str], arguments: list[str], r
     code, out, text = run(capfd, *arguments)
     assert (2, "") == (code, out)
     assert reason in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-X", "key_deserializer=json", "--key", "k"],
+        ["-X", "value_deserializer=json", "-f", "%x", "--grep", "a"],
+        ["-X", "key_deserializer=json", "--skip-undecodable"],
+        ["-X", "key_deserializer=org.apache.kafka.common.serialization.ByteArrayDeserializer"],
+        ["-g", "team", "-X", "session_timeout_ms=9000"],
+    ],
+)
+def test_options_with_an_effect(
+    consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    """A deserializer has an effect if its part is printed, compared, or may be left out."""
+    assert (0, "") == run(capfd, "--exit-at-end", *arguments)[::2]
+
+
+def test_a_closed_standard_output(
+    consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `>&-` nothing is read, and the error is one line."""
+    monkeypatch.setattr(sys, "stdout", None)
+    assert (1, "", "kconsumer: standard output is closed\n") == run(capfd)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

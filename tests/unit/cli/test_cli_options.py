@@ -65,6 +65,8 @@ def test_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "c:1" == options("-b", "c:1", "-F", str(file))["bootstrap_servers"]
     file.write_text("metadata.broker.list=f:1\n")
     assert "f:1" == options("-F", str(file))["metadata.broker.list"]
+    file.write_text("bootstrap.servers=f:1\n", "utf-8-sig")  # as editors on Windows write it
+    assert "f:1" == options("-F", str(file))["bootstrap.servers"]
 
 
 @pytest.mark.parametrize("user", ["sasl_plain_username", "sasl.plain.username"])
@@ -78,6 +80,17 @@ def test_a_user_without_a_password(user: str, monkeypatch: pytest.MonkeyPatch, t
     assert "sasl_plain_password" not in options(*brokers, "-X", "sasl.jaas.config=x")
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
     assert "sasl_plain_password" not in options(*brokers)
+
+
+def test_a_prompt_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--ask is a usage error if standard input has ended."""
+
+    def ask(prompt: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("getpass.getpass", ask)
+    with pytest.raises(UsageError, match="--ask ssl_key_password: there is no terminal"):
+        options("-b", "c:1", "--ask", "ssl_key_password")
 
 
 def test_modules_of_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
