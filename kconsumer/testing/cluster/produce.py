@@ -34,11 +34,8 @@ FIRST_WITHOUT_FUTURE = "4.0"  # by default
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 
 
-def wrong_record(partition: Partition, batch: StoredBatch, release: str, wall_ms: int) -> tuple[int, int, str] | None:
-    """Returns error code, index and error message of the first record that the broker refuses.
-
-    Returns None if the broker accepts all records.
-    """
+def wrong_records(partition: Partition, batch: StoredBatch, release: str, wall_ms: int) -> list[tuple[int, int, str]]:
+    """Returns error code, index and error message of each record that the broker refuses."""
     configs = partition.topic.configs
     compacted = "compact" in configs["cleanup.policy"]
     by_producer = configs["message.timestamp.type"] == "CreateTime"
@@ -46,18 +43,15 @@ def wrong_record(partition: Partition, batch: StoredBatch, release: str, wall_ms
     earliest = wall_ms - int(configs[BEFORE]) if by_producer else NO_TIMESTAMP
     latest = wall_ms + int(configs[AFTER]) if by_producer and limited else None
     if not compacted and earliest < 0 and (latest is None or batch.max_timestamp <= latest):
-        return None
+        return []
+    found: list[tuple[int, int, str]] = []
     for index, record in enumerate(batch.records()):
-        if compacted and record.key is None:
-            return Errors.INVALID_RECORD, index, "A compacted topic needs records with keys."
         too_late = latest is not None and record.timestamp > latest
-        if too_late or NO_TIMESTAMP < record.timestamp < earliest:
-            return (
-                Errors.INVALID_TIMESTAMP,
-                index,
-                f"The timestamp {record.timestamp} is out of range.",
-            )
-    return None
+        if compacted and record.key is None:
+            found.append((Errors.INVALID_RECORD, index, "A compacted topic needs records with keys."))
+        elif too_late or NO_TIMESTAMP < record.timestamp < earliest:
+            found.append((Errors.INVALID_TIMESTAMP, index, f"The timestamp {record.timestamp} is out of range."))
+    return found
 
 
 ALL_REPLICAS = -1
@@ -181,9 +175,9 @@ class ProduceHandler(ClusterHandlers):
         if error:
             return _failed(partition.index, error, partition)
         wall_ms = self._cluster.wall_ms(now, request.broker)
-        wrong = wrong_record(partition, batch, request.broker.release, wall_ms)
-        if wrong is not None:
-            return _failed_record(partition, *wrong)
+        wrong = wrong_records(partition, batch, request.broker.release, wall_ms)
+        if wrong:
+            return _failed_records(partition, wrong)
         return _appended(partition, partition.append(payload, wall_ms))
 
     def _transaction_error(self, request: Request, partition: Partition, batch: StoredBatch, now: float) -> int:
@@ -272,10 +266,12 @@ def _not_in_transaction(partition: Partition, error: int) -> Row:
     return row
 
 
-def _failed_record(partition: Partition, error: int, index: int, text: str) -> Row:
-    """Returns the result of a batch that was not appended because of one of its records (KIP-467)."""
-    row = _failed(partition.index, error, partition)
-    row.response.record_errors = [BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)]
+def _failed_records(partition: Partition, wrong: list[tuple[int, int, str]]) -> Row:
+    """Returns the result of a batch that was not appended because of some of its records (KIP-467)."""
+    row = _failed(partition.index, min(error for error, _, _ in wrong), partition)
+    row.response.record_errors = [
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text) for _, index, text in wrong
+    ]
     row.response.error_message = "A record of the batch is invalid."
     return row
 

@@ -143,11 +143,15 @@ class Topic:
 
     def set_config(self, name: str, value: str | None) -> None:
         """Change a setting. None restores its default."""
-        self.configs[name] = TOPIC_DEFAULTS.get(name, "") if value is None else normalized(name, value)
-        if value is None:
-            self.explicit_configs.discard(name)
-        else:
+        if value is not None:
+            self.configs[name] = normalized(name, value)
             self.explicit_configs.add(name)
+            return
+        self.explicit_configs.discard(name)
+        if name in TOPIC_DEFAULTS:
+            self.configs[name] = TOPIC_DEFAULTS[name]
+        else:
+            self.configs.pop(name, None)  # the deletion of an unknown setting is no error
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}, {len(self.partitions)} partitions>"
