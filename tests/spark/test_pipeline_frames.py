@@ -78,6 +78,28 @@ def test_random_expressions(spark: Any, tmp_path: Path, key: str, value: object)
         frames.decoded(spark.createDataFrame([], frames.RECORD), config.decode)
 
 
+@pytest.mark.parametrize("parser", ["spark", "kconsumer"])
+@pytest.mark.parametrize(
+    "kind", ["struct<a: int, A: int>", "array<map<string, struct<`é`: int, b: int, `É`: struct<c: int>>>>"]
+)
+def test_inner_fields_with_one_name(spark: Any, tmp_path: Path, parser: str, kind: str) -> None:
+    """Two fields of an inner struct whose names differ in case only are refused before anything is written."""
+    config = parse(document(tmp_path, decode__schema=f"x {kind}", decode__parser=parser))
+    with pytest.raises(ConfigError, match=r"decode\.schema has two fields with one name for Spark"):
+        run(config, spark)
+    assert not (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [("s3://b/rows", 'No FileSystem for scheme "s3"'), ("rows:1", "URI: rows:1")]
+)
+def test_paths_that_hadoop_refuses(spark: Any, tmp_path: Path, path: str, words: str) -> None:
+    """A path that Hadoop does not accept, or for which it has no file system, is an error of the file's settings."""
+    config = parse(document(tmp_path, sink__path=path))
+    with pytest.raises(ConfigError, match=f"{path}.*{words}"):
+        run(config, spark)
+
+
 def test_one_folder_in_another(spark: Any, tmp_path: Path) -> None:
     """Folders that are inside one another are found in whatever form they are written, and files in an output, too."""
 

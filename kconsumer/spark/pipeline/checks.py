@@ -85,20 +85,16 @@ def checkpoint(config: PipelineConfig, spark: Any) -> Iterator[Check]:
             yield Check("checkpoint", level, text + ignored)
             continue
         yield Check("checkpoint", "ok", f"{query}: no checkpoint yet, starts from source.startingOffsets")
-        if config.sink.format == "parquet" and path is not None and holds_files(spark, path, query_id(files, query)):
+        if config.sink.format == "parquet" and path is not None and holds_files(spark, path, files, query):
             text = f"{key} = {path!r} has files from another checkpoint: records may be repeated in it"
             yield Check("output", "warn", text)
 
 
-def holds_files(spark: Any, path: str, query: str) -> bool:
-    """Returns True if `path` is a folder with data files of another query than the one with the id `query`."""
+def holds_files(spark: Any, path: str, files: Folder, query: str) -> bool:
+    """Returns True if `path` is a folder with data files of another query than `query` of the checkpoint `files`."""
+    own = str(json.loads(files.text(f"{query}/metadata") or "{}").get("id", "/"))  # no name has a slash
     folder = Folder(spark, path)
-    return not folder.is_file() and not all(name.rpartition("/")[2].startswith(query) for name in folder.files())
-
-
-def query_id(files: Folder, query: str) -> str:
-    """Returns the id of a query in its checkpoint, or text that no name of a file has if it has not started yet."""
-    return str(json.loads(files.text(f"{query}/metadata") or "{}").get("id", "/"))
+    return not folder.is_file() and not all(name.rpartition("/")[2].startswith(own) for name in folder.files())
 
 
 def executors(config: PipelineConfig, spark: Any) -> Iterator[Check]:
@@ -120,11 +116,8 @@ def executors(config: PipelineConfig, spark: Any) -> Iterator[Check]:
         yield Check("executors", "fail", f"no task could run: {first_line(error)}")
         return
     if found is None:
-        yield Check(
-            "executors",
-            "fail",
-            f"kconsumer cannot be imported on an executor ({where}); install it for PYSPARK_PYTHON",
-        )
+        text = f"kconsumer cannot be imported on an executor ({where}); install it for PYSPARK_PYTHON"
+        yield Check("executors", "fail", text)
     elif found != __version__:
         text = f"kconsumer {found} on {where}, but {__version__} on the driver; install the same version"
         yield Check("executors", "fail", text)

@@ -6,6 +6,7 @@ true gives the reason in the column REASON. Rows without a reason are valid.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
@@ -93,7 +94,7 @@ def decoded(records: Any, decode: Decode, key: Sequence[str] = ()) -> Any:
         frame = records.select(F.struct(*records.columns).alias(_RECORD), *metadata)
         text = F.col(f"{_RECORD}.value")
         if decode.format == "raw":
-            _check_names(records.sparkSession, ["value"], decode)
+            _check_names(records.sparkSession, StructType.fromDDL("value binary"), decode)
         frame = _fields(frame, decode) if decode.format == "json" else frame.withColumn("value", text)
     try:
         frame = frame.withColumn(EVENT_TIME, F.expr(decode.event_time))
@@ -127,13 +128,13 @@ def _decoded_fields(records: Any, decode: Decode, metadata: list[Any]) -> Any:
 
     Raises ConfigError as `_fields`.
     """
-    names = records.schema["value"].dataType.fieldNames()
-    _check_names(records.sparkSession, names, decode)
+    kind = records.schema["value"].dataType
+    _check_names(records.sparkSession, kind, decode)
     undecoded = {name: VALUE_BYTES if name == "value" else name for name in (*RECORD_NAMES, "headers")}
     columns = (F.col(found).alias(name) for name, found in undecoded.items() if found in records.columns)
     error = F.col(VALUE_ERROR)
     no_value = F.col("value").isNull() & error.isNull()  # a value that cannot be decoded is null, too
-    fields = (F.col(f"value.{quoted(name)}").alias(name) for name in names)
+    fields = (F.col(f"value.{quoted(name)}").alias(name) for name in kind.fieldNames())
     record = F.struct(*columns).alias(_RECORD)
     return records.select(record, *metadata, error.alias(_ERROR), no_value.alias(_NO_VALUE), *fields)
 
@@ -150,17 +151,18 @@ def _fields(frame: Any, decode: Decode) -> Any:
         found = frame.withColumn(_JSON, F.from_json(text, f"{decode.schema}, {CORRUPT} string", options))
     except Exception as error:
         raise _expression("decode.schema", error) from None
-    names = [name for name in found.schema[_JSON].dataType.fieldNames() if name != CORRUPT]
-    _check_names(frame.sparkSession, names, decode)
-    return found.select("*", *(F.col(f"{_JSON}.{quoted(name)}").alias(name) for name in names))
+    kind = StructType([each for each in found.schema[_JSON].dataType if each.name != CORRUPT])
+    _check_names(frame.sparkSession, kind, decode)
+    return found.select("*", *(F.col(f"{_JSON}.{quoted(name)}").alias(name) for name in kind.fieldNames()))
 
 
-def _check_names(spark: Any, names: list[str], decode: Decode) -> None:
-    """Raise ConfigError if a field has a name that the pipeline uses, if two fields have one name for Spark, or if a
-    required field is not in the schema.
+def _check_names(spark: Any, kind: StructType, decode: Decode) -> None:
+    """Raise ConfigError if a field has a name that the pipeline uses, if two fields of a struct have one name for
+    Spark, or if a required field is not in the schema.
     """
     fold = comparable(spark)
     seen = dict.fromkeys(map(fold, (*METADATA, HEADERS, EVENT_TIME)))
+    names = kind.fieldNames()
     for name in (*names, *(name for name in decode.headers if name != HEADERS)):
         if fold(name) in seen or fold(name).startswith(INTERNAL):
             other = seen.get(fold(name))
@@ -170,6 +172,14 @@ def _check_names(spark: Any, names: list[str], decode: Decode) -> None:
     for name in decode.required:
         if name not in names:
             raise ConfigError(f"decode.required has {name!r}, which is not in decode.schema")
+
+    def check(part: dict[str, Any]) -> dict[str, Any]:
+        inner = [each["name"] for each in part.get("fields", ())]
+        if len(set(map(fold, inner))) < len(inner):
+            raise ConfigError(f"decode.schema has two fields with one name for Spark: {', '.join(inner)}")
+        return part
+
+    json.loads(kind.json(), object_hook=check)  # each type in it is an object
 
 
 def _with_key(frame: Any, decode: Decode, key: Sequence[str]) -> Any:
@@ -286,9 +296,7 @@ def windows(frame: Any, aggregate: Aggregate) -> Any:
     if len(set(map(comparable(frame.sparkSession), names))) < len(names):
         raise ConfigError(f"aggregate has two columns with one name: {', '.join(names)}")
     timed = frame.withWatermark(EVENT_TIME, aggregate.watermark)
-    columns = []
-    for name, text in aggregate.columns.items():
-        columns.append(F.expr(text).alias(name))
+    columns = [F.expr(text).alias(name) for name, text in aggregate.columns.items()]
     window = F.window(EVENT_TIME, aggregate.window, aggregate.slide)
     try:
         counted = timed.groupBy(window.alias(_WINDOW), *map(quoted, aggregate.by)).agg(*columns)

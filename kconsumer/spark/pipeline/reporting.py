@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -24,8 +25,9 @@ log = logging.getLogger(__name__)
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's text. An error without a text has that of its `repr`."""
-    return (str(error).strip() or repr(error)).partition("\n")[0]
+    """Returns the first line of an error's text, without that of Py4J, or of its `repr` if it has no text."""
+    text = re.sub(r"^An error occurred while calling [^\n]*\n: ", "", str(error).strip())
+    return (text or repr(error)).partition("\n")[0]
 
 
 @dataclass(frozen=True)

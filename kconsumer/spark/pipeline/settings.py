@@ -271,9 +271,6 @@ def _schema(key: str, value: Any) -> str:
     fields = _table(key, value)
     if not fields:
         raise ConfigError(f"{key} has no fields")
-    for name in fields:
-        if name in (*METADATA, HEADERS, EVENT_TIME, *DERIVED):
-            raise ConfigError(f"{key} has a field {name!r}, which is reserved for the pipeline; omit it")
     return ", ".join(f"{quoted(name)} {kind}" for name, kind in fields.items())
 
 

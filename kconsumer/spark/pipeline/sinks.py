@@ -15,8 +15,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from kconsumer.errors import ConfigError
 from kconsumer.spark.pipeline.batch_sink import Batch, BatchSink, PipelineError
 from kconsumer.spark.pipeline.jdbc_sink import JdbcSink, run_plan
+from kconsumer.spark.pipeline.reporting import first_line
 from kconsumer.spark.pipeline.settings import DELETED, EVENT_TIME, HEADERS, METADATA, Sink, comparable, quoted
 
 __all__ = [
@@ -46,16 +48,17 @@ class Folder:
 
     def __init__(self, spark: Any, path: str) -> None:
         self._jvm = spark._jvm
-        self.root = self.at(path)
-        self._files = self.root.getFileSystem(spark._jsc.hadoopConfiguration())
-        self.root = self._files.makeQualified(self.root)
+        try:
+            self._files = self.at(path).getFileSystem(spark._jsc.hadoopConfiguration())
+            self.root = self._files.makeQualified(self.at(path))
+        except OSError:  # the JVM has ended
+            raise
+        except Exception as error:  # of Hadoop
+            raise ConfigError(f"{path!r} cannot be a folder of a pipeline: {first_line(error)}") from None
 
     def at(self, path: str) -> Any:
         """Convert a path to Hadoop's Path."""
         return self._jvm.org.apache.hadoop.fs.Path(path)
-
-    def exists(self) -> bool:
-        return bool(self._files.exists(self.root))
 
     def is_file(self, *, or_root: bool = True) -> bool:
         """Returns True if the path is a file, or the root of a file system, next to which no folder can be made."""
@@ -63,7 +66,7 @@ class Folder:
 
     def files(self) -> list[str]:
         """Returns the data files in the folder and its subfolders, as sorted relative paths."""
-        if not self.exists():
+        if not self._files.exists(self.root):
             return []
         base, found, listed = self.root.toUri(), [], self._files.listFiles(self.root, True)
         while listed.hasNext():

@@ -90,7 +90,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"run__stop_timeout": True}, r"run\.stop_timeout = True is not allowed"),
     ({"decode__schema": None}, r"decode\.schema is missing"),
     ({"decode__schema": {}}, r"decode\.schema has no fields"),
-    ({"decode__schema": {"event_time": "long"}}, r"decode\.schema has a field 'event_time'"),
     ({"decode__format": "jsno"}, r"decode\.format = 'jsno' is not allowed; did you mean json\?"),
     ({"decode__parser": "arrow"}, r"decode\.parser = 'arrow' is not allowed"),
     ({"decode__parser": "kconsumer", "decode__schema": "id interval"},
