@@ -9,7 +9,10 @@ import pytest
 from kconsumer import Consumer, ShareConsumer
 from kconsumer._common.error_codes import Errors
 from kconsumer.errors import AuthenticationError, BrokerError, KafkaError
-from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT, FIND_COORDINATOR, HEARTBEAT, SHARE_GROUP_HEARTBEAT
+from kconsumer.schema.classic_group import HEARTBEAT
+from kconsumer.schema.consumer_group import CONSUMER_GROUP_HEARTBEAT
+from kconsumer.schema.metadata import FIND_COORDINATOR
+from kconsumer.schema.share_group import SHARE_GROUP_HEARTBEAT
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.faults import Fault, FaultKind, Faults
 from kconsumer.testing.cluster.sasl import SaslSettings

@@ -9,7 +9,7 @@ from kconsumer._internal.requests import UnsentRequest
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import KafkaError
 from kconsumer.net.client import NetworkClient
-from kconsumer.schema import METADATA
+from kconsumer.schema.metadata import METADATA
 from support.fakes.fake_network import Response, request_to, responses_of, send
 
 
