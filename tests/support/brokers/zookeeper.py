@@ -47,7 +47,8 @@ def properties_with_zookeeper(options: Mapping[str, str], address: str) -> dict[
     """Returns the properties of a broker that uses ZooKeeper at this address in place of KRaft."""
     named = {INSTEAD_OF_KRAFT.get(key, key): PREDECESSORS.get(value, value) for key, value in options.items()}
     kept = {key: value for key, value in named.items() if key is not None}
-    return {"zookeeper.connect": address, **with_pkcs12_stores(kept)}
+    wait = {"zookeeper.connection.timeout.ms": str(START_TIMEOUT_S * 1000)}  # otherwise as short as a session
+    return {"zookeeper.connect": address, **wait, **with_pkcs12_stores(kept)}
 
 
 class ZooKeeper(GuardedJvm):
