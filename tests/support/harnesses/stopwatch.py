@@ -17,12 +17,12 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
-        self._began, self._waited_before = time.monotonic(), waited_s()
+        self._waited_before, self._began = waited_s(), time.monotonic()
 
     def seconds(self) -> float:
         """Returns the time until now (s) without the waiting time."""
-        waited = (after - self._waited_before.get(thread, 0.0) for thread, after in waited_s().items())
-        return self.clock() - max(waited)
+        clock = self.clock()  # before the accounts: what this thread waits while it reads them must not count
+        return clock - max(after - self._waited_before.get(thread, 0.0) for thread, after in waited_s().items())
 
     def clock(self) -> float:
         """Returns the time until now (s), with the waiting time."""
@@ -33,6 +33,7 @@ def waited_s() -> dict[str, float]:
     """Returns the time (s) that each thread of this process was ready to run and did not run, as Linux counts it."""
     waited = {}
     for account in Path("/proc/self/task").glob("*/schedstat"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
-            waited[account.parent.name] = int(account.read_text().split()[1]) / NANOSECONDS
+        # It has no file if the thread has ended. A buffered file yields the processor 40 times per read on a 3.13t.
+        with suppress(FileNotFoundError, ProcessLookupError), account.open("rb", buffering=0) as file:
+            waited[account.parent.name] = int(file.read().split()[1]) / NANOSECONDS
     return waited
