@@ -341,13 +341,14 @@ def merge(
         raise PipelineError(f"{sink.place} has no column {', '.join(sorted(lacking))}; add it to the table")
     columns = {quoted(name): written.get(fold(name), "NULL") for name in present}
     updates = ", ".join(f"{name} = {value}" for name, value in columns.items() if value != "NULL")
+    same = [f"t.{quoted(name)} {_equals(sink, frame, name)}" for name in sink.key]
     frame.createOrReplaceTempView(view)
     for name, value in conf.items():
         spark.conf.set(name, value)
     try:
         spark.sql(
             f"MERGE INTO {table} AS t USING {view} AS s"
-            f" ON {' AND '.join(f't.{name} = s.{name}' for name in map(quoted, sink.key))}"
+            f" ON {' AND '.join(same)}"
             f" WHEN MATCHED AND s.{DELETED} = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET {updates}"
             f" WHEN NOT MATCHED AND s.{DELETED} = 0 THEN INSERT ({', '.join(columns)})"
             f" VALUES ({', '.join(columns.values())})"
@@ -358,11 +359,15 @@ def merge(
             spark.conf.unset(name)
 
 
-def limit_tasks(frame: Any, sink: Sink) -> Any:
-    """Returns the frame with at most `sink.files` tasks, each of which writes its own files.
+def _equals(sink: Sink, frame: Any, name: str) -> str:
+    """Returns the condition of a column of the key. Delta stores an empty text in a column of partitions as null."""
+    if sink.format == "delta" and name in sink.partition_by and frame.schema[name].dataType.typeName() == "string":
+        return f"<=> nullif(s.{quoted(name)}, '')"
+    return f"= s.{quoted(name)}"
 
-    If `sink.files` is None, returns the frame unchanged.
-    """
+
+def limit_tasks(frame: Any, sink: Sink) -> Any:
+    """Returns the frame with at most `sink.files` tasks, if that is set. Each task writes its own files."""
     return frame if sink.files is None else frame.coalesce(sink.files)
 
 
@@ -388,7 +393,8 @@ def existing(spark: Any, sink: Sink) -> Any:
     if sink.format == "jdbc":
         database = JdbcSink(spark, sink)
         return database.read() if database.exists() else None
-    assert sink.path is not None
-    if not Folder(spark, sink.path).files():
-        return None
-    return spark.read.format(sink.format).load(literal(sink.path) if sink.format == "parquet" else sink.path)
+    folder = Folder(spark, str(sink.path))
+    if sink.format == "delta":  # which has no files as long as it has no rows
+        found = spark._jvm.io.delta.tables.DeltaTable.isDeltaTable(spark._jsparkSession, str(folder.root))
+        return spark.read.format("delta").load(sink.path) if found else None
+    return spark.read.parquet(literal(str(sink.path))) if folder.files() else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -89,6 +89,19 @@ def test_an_upsert_into_a_table_that_lacks_a_column() -> None:
         merge(rows, target, "a.b", print)
     with pytest.raises(PipelineError, match=r"has no column kafka_offset, note;"):
         merge(rows, sink("iceberg", table="a.b", key=("kafka_offset",), mode="upsert"), "a.b", print)
+
+
+def test_an_empty_text_that_delta_stores_as_null() -> None:
+    """A key is compared as Delta stores it: in a column of partitions, an empty text is null. Else the row of such a
+    key would be inserted again, and never deleted. A table without files, because it has no rows, is not created.
+    """
+    table, rows = MagicMock(), MagicMock(columns=["k", "id"])
+    rows.sparkSession, table.sql().columns = table, ["k", "id"]
+    kinds = (("k", "string"), ("id", "int"))
+    rows.schema = {name: Mock(**{"dataType.typeName.return_value": kind}) for name, kind in kinds}
+    given = sink("delta", path="/t", key=("k", "id"), partition_by=("k", "id"), mode="upsert")
+    merge(rows, given, "t", Mock(side_effect=KeyError))
+    assert "ON t.`k` <=> nullif(s.`k`, '') AND t.`id` = s.`id` WHEN" in table.sql.call_args[0][0]
 
 
 def test_a_checkpoint_at_the_root_of_a_bucket() -> None:
