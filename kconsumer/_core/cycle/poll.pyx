@@ -190,7 +190,7 @@ cdef class SignalState:
         If `notify` was called since the last `wait`, returns True at once.
         """
         cdef double now, left = timeout_ms
-        while not (self.lock.acquire(True, min(left, self.max_wait_ms) / 1000) if left > 0 else self.lock.acquire(False)):
+        while not self.lock.acquire(left > 0, min(left, self.max_wait_ms) / 1000 if left > 0 else -1):
             left -= self.max_wait_ms
             if left <= 0:
                 return False

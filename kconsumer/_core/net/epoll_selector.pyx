@@ -115,4 +115,4 @@ cdef class EpollSelector:
 
 cdef int epoll_events(int events):
     """Returns the events of epoll for those of a selector."""
-    return (epoll_in if events & READ_EVENT else 0) | (epoll_out if events & WRITE_EVENT else 0)
+    return <int> ((epoll_in if events & READ_EVENT else 0) | (epoll_out if events & WRITE_EVENT else 0))
