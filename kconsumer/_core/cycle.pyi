@@ -400,19 +400,6 @@ class DriverState:
     def wait_for_activity(self, timeout_ms: float) -> bool: ...
 
 @disjoint_base
-class SignalState:
-    is_set: Final[bool]
-    def __init__(self, clock: Clock, lock: Any, max_wait_ms: float, waited: Any) -> None: ...
-    def notify(self) -> None: ...
-    def wait(self, timeout_ms: float) -> bool: ...
-
-@disjoint_base
-class SignalledState(DriverState):
-    _signal: Any
-    _fetch_event: Any
-    def _has_changes(self) -> bool: ...
-
-@disjoint_base
 class PollState(Generic[_R]):
     components: Any
     lock: EngineLock

@@ -1,6 +1,10 @@
 """Defers Python signal handlers while a public call works on the main thread.
 
-docs/design/engines-and-threads.md, "Signal handlers", has the reasons.
+Python runs signal handlers on the main thread, between any two bytecodes. In the middle of a manager, a handler that
+raises (Ctrl-C, a SIGALRM timeout) would leave the manager's state half changed, and a handler that calls the consumer
+would find it half changed. So a public call replaces the handlers by one that notes the signal and ends the wait for
+the network. The original handlers run at the points where the consumer is in a consistent state: after each wait, while
+user code runs, and when the call returns.
 
 A section begins with `hold` and ends with `release`. In nested sections only the outermost one replaces and restores
 handlers. Between public calls the handlers are always the user's own: `asyncio.run`, for example, handles Ctrl-C only

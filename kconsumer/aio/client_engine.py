@@ -31,7 +31,12 @@ class AsyncClientEngine(ClientEngine):
 
 
 async def drive(operation: Operation[T], driver: AsyncDriver) -> T:
-    """Drive an operation to its end. Returns its result. Awaits each `Wait` that the operation yields."""
+    """Drive an operation to its end. Returns its result. Awaits each `Wait` that the operation yields.
+
+    The task is suspended only inside these waits. If it is cancelled there, the CancelledError is raised at the `yield`
+    of the operation. Between the end of the operation and the return, there is neither an await nor a call. So a poll
+    that is cancelled has taken no records from the buffer.
+    """
     try:
         request = next(operation)
         while True:

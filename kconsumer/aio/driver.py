@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 
 from kconsumer._core.lock import Clock
-from kconsumer._internal.managers import FOREVER
 from kconsumer._internal.requests import Ended
 from kconsumer.aio.callbacks import AwaitingWait, UserCodeWait
 from kconsumer.engine.callbacks import Callbacks
@@ -25,8 +24,8 @@ from kconsumer.metrics.registry import Metrics
 from kconsumer.schema.fetch import FETCH
 
 CHECK_S = 1.0
-"""How often (s) the signal is checked while tasks wait. A signal handler that raises in the event loop may end the
-callback which would have ended the waits."""
+"""How often (s) a wait checks the signal. A signal handler that raises in the event loop may end the callback which
+would have ended the wait."""
 
 
 class AsyncSignal(Signal):
@@ -34,10 +33,8 @@ class AsyncSignal(Signal):
 
     def __init__(self, metrics: Metrics, clock: Clock, lock: Lock) -> None:
         super().__init__(metrics, clock, lock)
-        # In the order in which the waits began, each with its end (s, time of the loop).
-        self._waiting: dict[asyncio.Future[bool], float] = {}
+        self._waiting: dict[asyncio.Future[bool], None] = {}  # in the order in which their waits began
         self._loop: asyncio.AbstractEventLoop | None = None  # the loop of the tasks that wait; None if none waits
-        self._timer: asyncio.TimerHandle | None = None  # calls `_check`, before or at the first end of a wait
         self.suspensions = 0  # counts the waits that have suspended a task
         self.scheduled = False  # the loop will call `_end_waits`
 
@@ -57,49 +54,49 @@ class AsyncSignal(Signal):
         """
         if timeout_ms <= 0:
             return self.wait(0.0)
+        left_s, suspended = timeout_ms / 1000, self.suspensions
+        while left_s > 0:
+            part_s = min(left_s, CHECK_S)
+            if await self._wait_once(part_s):
+                return True
+            left_s -= part_s
+            self.suspensions = suspended + 1  # the parts of one wait count as one
+            self.scheduled = False  # if `_end_waits` was interrupted before it began, let `notify` schedule it again
+        return False
+
+    async def _wait_once(self, timeout_s: float) -> bool:
+        """Wait until `notify` is called, or for `timeout_s`. Returns whether it was called."""
         loop = asyncio.get_running_loop()
-        future, now = loop.create_future(), loop.time()
-        self._waiting[future] = until = now + timeout_ms / 1000
+        future = loop.create_future()
+        self._waiting[future] = None
         self._loop = loop
         try:
             if self.wait(0.0):
                 return True
             self.suspensions += 1
-            self._check_by(until, now, loop)
-            notified = await future
+            timer = loop.call_later(timeout_s, _end_wait, future, False)
+            try:
+                notified = await future
+            finally:
+                timer.cancel()
             return self.wait(0.0) or notified  # another task may have seen the signal first
         finally:
             del self._waiting[future]
             if not self._waiting:
                 self._loop = None
 
-    def _check_by(self, until: float, now: float, loop: asyncio.AbstractEventLoop) -> None:
-        """Let the loop call `_check` at this time, or earlier. A wait for a record needs no timer of its own."""
-        timer, until = self._timer, min(until, now + CHECK_S)
-        if timer is None or not now < timer.when() <= until:
-            if timer is not None:
-                timer.cancel()
-            self._timer = loop.call_at(until, self._check)
-
-    def _check(self) -> None:
-        """End the waits whose time is over, and all waits if the signal is set, but `_end_waits` was interrupted."""
-        self._timer, loop = None, self._loop
-        if loop is not None:
-            now = loop.time()
-            self._end_waits(FOREVER if self.is_set else now)
-            left = [until for future, until in self._waiting.items() if not future.done()]
-            if left:
-                self._check_by(min(left), now, loop)
-
-    def _end_waits(self, now: float = FOREVER) -> None:
+    def _end_waits(self) -> None:
         self.scheduled = False
-        for future, until in self._waiting.items():
-            if until <= now and not future.done():
-                future.set_result(now == FOREVER)
+        for future in self._waiting:
+            _end_wait(future, True)
+
+
+def _end_wait(future: asyncio.Future[bool], notified: bool) -> None:
+    if not future.done():
+        future.set_result(notified)
 
 
 MAX_THREAD_END_WAIT_MS = 5000.0
-RECORDS = ApplicationEvent(fetching=True)  # a wait for a fetch in flight
 THREAD_END_S = 0.05  # how long the event loop is blocked if close() was cancelled, or not called
 
 
@@ -128,12 +125,9 @@ class WaitsEvent(ApplicationEvent):
         self._update()
 
     def _update(self) -> None:
-        joining, fetching, only_polls = False, False, True
-        for wait in self._waits:
-            joining |= wait.joining
-            fetching |= wait.fetching
-            only_polls &= wait.fetching
-        self.joining, self.fetching, self.only_polls = joining and self._may_join, fetching, only_polls
+        self.joining = self._may_join and any(wait.joining for wait in self._waits)
+        self.fetching = any(wait.fetching for wait in self._waits)
+        self.only_polls = all(wait.fetching for wait in self._waits)
         self.active = bool(self._waits)
 
 
@@ -205,15 +199,16 @@ class AsyncDriver(ThreadedDriver):
 
     async def _wait_for_records(self, timeout_ms: float) -> None:
         """Wait for records, a wakeup, callbacks or an error. The network thread continues to poll managers."""
+        event = ApplicationEvent(joining=False, fetching=True)
         until = self._clock.now() + timeout_ms
-        self._waits.add(RECORDS)
+        self._waits.add(event)
         try:
             while timeout_ms > 0 and await self._changed.wait_async(timeout_ms):
                 if self._has_changes():
                     return
                 timeout_ms = until - self._clock.now()
         finally:
-            self._waits.remove(RECORDS)
+            self._waits.remove(event)
 
     def _notify_of(self, responses: list[Ended]) -> None:
         """Do the same as `ThreadedDriver._notify_of`, unless only polls wait, and the responses have changed nothing.
@@ -236,8 +231,7 @@ class AsyncDriver(ThreadedDriver):
         return self._closing or super()._has_changes()
 
     def _check_wait(self, wait: Wait) -> None:
-        if self._components.closed:
-            self._check_open()
+        self._check_open()
         if wait.joining and wait.fetching:
             self.check_poll()
 

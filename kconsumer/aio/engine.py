@@ -49,12 +49,17 @@ class AsyncEngine(Engine, AsyncClientEngine):
         RecordDeserializationError. If the task is cancelled in a deserializer, the positions are moved back. The caller
         ends as `AsyncConsumer.poll` does.
         """
-        records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
-        if records is None:
-            records = await drive(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver)
+        records = await self._take_async(timeout_ms, max_records, max_bytes)
         if not self.components.collector.collected:  # no deserializers, or poll_arrow()
             return records
         return await self._deserialize_collected()
+
+    async def _take_async(self, timeout_ms: float, max_records: int, max_bytes: int | None) -> ConsumerRecords:
+        """Returns the records of a poll, before deserializers run."""
+        records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
+        if records is None:
+            records = await drive(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver)
+        return records
 
     async def _deserialize_collected(self) -> ConsumerRecords:
         """Run deserializers and interceptors on the records that `Collector.collect` has taken. Returns their

@@ -3,7 +3,10 @@
 Operations that wait are generators (see `waiting.py`). Most of them are in `operations.py`. `run` drives an operation
 on the calling thread. A poll that finds data in the buffer returns the data without an operation.
 
-When a batch counts as consumed is in docs/design/engines-and-threads.md, "User code".
+A batch counts as consumed when the public method that returns it has ended (`Delivery`). Until then, user code may run:
+signal handlers, deserializers, interceptors. If it raises, the positions are moved back. If it has used the consumer,
+`recheck` decides which records may still be returned. The public method ends with plain stores. Between them and its
+return there is no call after which a signal handler could run.
 """
 
 from __future__ import annotations

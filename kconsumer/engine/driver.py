@@ -1,6 +1,7 @@
 """Driver: polls managers and runs the network while an operation waits. This module is the base of both drivers.
 
-`classic.py` polls the managers and uses the sockets on the calling thread, and `threaded.py` on a network thread.
+A driver decides which thread polls the managers and uses the sockets: `classic.py` does both on the calling thread,
+and `threaded.py` on a network thread. An operation describes with a `Wait` what it waits for.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from kconsumer._core.cycle import SignalState
 from kconsumer._core.lock import Clock
 from kconsumer.engine.environment import Lock
 from kconsumer.metrics.registry import Metrics, Row, Stat
@@ -59,6 +58,10 @@ class ApplicationEvent:
         self.fetching = fetching  # records may be fetched
         self.active = active  # False once the call no longer waits
 
+    def wait_began(self) -> None:
+        """Mark that the call waits again, after `wait_ended`. A new event is marked already."""
+        self.active = True
+
     def wait_ended(self) -> None:
         """Mark that the call no longer waits."""
         self.active = False
@@ -90,14 +93,47 @@ class ApplicationEvents:
         self._processed.record(took_ms, now)
 
 
-class Signal(SignalState):
+class Signal:
     """Notifies the calling thread that something has changed since its last wait.
 
-    It is a lock that `notify` releases and `wait` acquires (`SignalState`). It is not a SimpleQueue, because before
-    CPython 3.13, `SimpleQueue.get(timeout)` waits without limit after a signal that arrives at the end of the timeout.
+    It is a lock that `notify` releases and `wait` acquires. It is not a SimpleQueue, because before CPython 3.13,
+    `SimpleQueue.get(timeout)` waits without limit after a signal that arrives at the end of the timeout.
     """
 
     def __init__(self, metrics: Metrics, clock: Clock, lock: Lock, max_wait_ms: float = MAX_WAIT_MS) -> None:
-        super().__init__(clock, lock, min(max_wait_ms, MAX_WAIT_MS), metrics.sensor(GROUP, BACKGROUND))
+        self._clock = clock
+        self._max_wait_ms = min(max_wait_ms, MAX_WAIT_MS)  # the longest single wait, see `Environment`
+        self._lock = lock
+        self._lock.acquire()
+        self._given_at = 0.0
+        self._waited = metrics.sensor(GROUP, BACKGROUND)
         name = metrics.name("background-event-queue-size", GROUP, "Changes that the caller's thread has not seen")
         metrics.gauge(name, lambda _now: float(self.is_set))
+
+    def notify(self) -> None:
+        """End the current `wait`, or the next one if none is running. Any thread or signal handler may call this."""
+        if self._lock.locked():
+            self._given_at = self._clock.now()
+            try:  # not `suppress`, which costs four calls for each response
+                self._lock.release()
+            except RuntimeError:
+                return  # another thread has released it first
+
+    @property
+    def is_set(self) -> bool:
+        """True if `notify` was called since the last `wait`."""
+        return not self._lock.locked()
+
+    def wait(self, timeout_ms: float) -> bool:
+        """Wait until `notify` is called. Returns True then, and False after `timeout_ms`.
+
+        If `notify` was called since the last `wait`, returns True at once.
+        """
+        left = timeout_ms
+        while not self._lock.acquire(left > 0, min(left, self._max_wait_ms) / 1000 if left > 0 else -1):
+            left -= self._max_wait_ms
+            if left <= 0:
+                return False
+        now = self._clock.now()
+        self._waited.record(max(0.0, now - self._given_at), now)
+        return True

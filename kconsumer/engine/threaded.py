@@ -1,7 +1,11 @@
 """ThreadedDriver: managers and network on a thread of their own (Java `AsyncKafkaConsumer`).
 
-The calling thread changes state and polls managers only under the lock. It waits for the signal, and never uses a
-socket. docs/design/engines-and-threads.md, "One loop", has the steps of the network thread. close() ends this thread.
+The network thread repeats these steps: take the caller's events, poll every manager with the same `now`, send their
+requests, wait for the network without the lock, handle responses, and signal the calling thread if anything has
+changed. The calling thread changes state and polls managers only under the lock. It waits for the signal, and never
+uses a socket. It takes whole batches from the fetch buffer and decodes them.
+
+close() ends the network thread. From then on the calling thread runs the network.
 """
 
 from __future__ import annotations
@@ -9,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kconsumer._common.deferred_calls import get_logger
-from kconsumer._core.cycle import SignalledState
 from kconsumer._internal.managers import FOREVER, RequestManager, UnsentRequest
 from kconsumer._internal.requests import Ended
 from kconsumer.engine.callbacks import Callbacks
@@ -40,7 +43,7 @@ this continues to fetch."""
 YIELD_MS = 1.0  # how long one thread releases the GIL for urgent work of the other
 
 
-class ThreadedDriver(Driver, SignalledState):
+class ThreadedDriver(Driver):
     """Makes the calling thread wait while a network thread polls the managers and uses the sockets.
 
     The first call that needs the network thread starts it.
@@ -157,6 +160,36 @@ class ThreadedDriver(Driver, SignalledState):
     def _callbacks_ran(self, took_ms: float, now: float) -> None:
         self._components.client.wakeup()  # so that positions of new partitions are looked up now
         self._handled.record(took_ms, now)
+
+    def wait_for_activity(self, timeout_ms: float) -> bool:
+        """Wait up to `timeout_ms` for records, a wakeup, callbacks or an error. Returns False after the timeout.
+
+        The network thread continues to fetch and to poll managers. Signals for other reasons do not end the wait.
+        """
+        if timeout_ms <= 0:
+            return self._signal.is_set
+        event = self._fetch_event
+        until = self._clock.now() + timeout_ms
+        event.wait_began()
+        try:
+            while self._signal.wait(timeout_ms):
+                if self._has_changes():
+                    return True
+                timeout_ms = until - self._clock.now()
+            return False
+        finally:
+            event.wait_ended()
+
+    def _has_changes(self) -> bool:
+        """Returns True if there is something for which a poll must end its wait."""
+        callbacks = self._callbacks
+        return (
+            self._components.buffer.has_data()
+            or self.wakeup_requested
+            or callbacks.due
+            or callbacks.commits_pending
+            or self._failure is not None
+        )
 
     def idle(self) -> bool:
         """Returns True if the network thread has not signalled since the last wait."""

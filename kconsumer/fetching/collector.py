@@ -11,6 +11,8 @@ before the poll has ended (`Delivery`). At its end, `collect` drops the records 
 or sought since it took them. `recheck` does the same if other user code has run between `collect` and the end of the
 poll.
 
+The deserializers of an AsyncConsumer run after `collect`, and before `finish`, which does the same at its end.
+
 Records that a filter drops are consumed. If `collect` has only such records, the poll continues to wait. The positions
 behind them are part of the batch that the poll returns at last, also if that is empty (`passed`).
 """

@@ -5,8 +5,16 @@ where the partition's buffered data (its chain, see `buffer.py`) ends. So a fetc
 are decoded or returned: it is sent as soon as the previous response has arrived, until a partition has `MAX_AHEAD`
 buffered fetches or `buffer_memory` is in use.
 
-When a broker is sent no fetch, and what an expedited fetch is for: docs/design/non-obvious.md, "Fetching". (Since 4.0,
-Java sends a broker nothing while any of its data is buffered.)
+A broker is sent no fetch while one of its fetchable partitions has no room in the buffer. A fetch without that
+partition could wait at the broker for `fetch_max_wait_ms`, and the partition could be requested only after its
+response. Besides, the fetch session would have to remove the partition and add it again. (Since 4.0, Java sends a
+broker nothing while any of its data is buffered.)
+
+After a seek, or when a partition is added, the fetch in flight does not contain the new position. If the broker has no
+data for this fetch, it responds only after `fetch_max_wait_ms`. A second request on the same connection would have to
+wait for that response. So the new position is fetched on another connection, outside the session and with a maximum
+wait of 0. This is an expedited fetch. If the fetch in flight returns the same offsets, too, the first of the two
+responses is used, and the other one is dropped.
 
 `brokers.py` decides which partitions are fetched from which broker, `session.py` which of them a request must name,
 `response_handler.py` what a response means, and `collector.py` what may be returned to the caller.

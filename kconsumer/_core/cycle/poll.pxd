@@ -48,23 +48,6 @@ cdef class DriverState:
     cpdef bint wait_for_activity(self, double timeout_ms) except -1
 
 
-cdef class SignalState:
-    cdef Clock clock
-    cdef object lock
-    cdef double max_wait_ms                  # the longest single wait, see `Environment`
-    cdef double given_at                     # ms; when `notify` was called last
-    cdef object waited                       # the sensor of the time from `notify` to the end of `wait`
-
-    cpdef bint wait(self, double timeout_ms) except -1
-
-
-cdef class SignalledState(DriverState):
-    cdef public SignalState _signal          # set when state that the engine's lock guards has changed
-    cdef public object _fetch_event          # the event of the last poll()
-
-    cpdef bint _has_changes(self) except -1
-
-
 cdef class PollState:
     cdef public ClientState components
     cdef public EngineLock lock

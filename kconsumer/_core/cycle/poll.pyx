@@ -1,8 +1,7 @@
 """A poll: what it checks before it waits, and how it waits.
 
 `kconsumer/engine/` has the rest of these classes, and explains them. A PollState is the base of `Engine`, a DriverState
-that of `Driver`, a SignalledState that of `ThreadedDriver`, a SignalState that of `Signal`, and a DispatcherState that
-of `Dispatcher`. Each poll of every consumer runs this code.
+that of `Driver`, and a DispatcherState that of `Dispatcher`. Each poll of every consumer runs this code.
 """
 
 from kconsumer._core.lock cimport ClientState, Clock, HeldHandlers, Section, Timer
@@ -161,77 +160,6 @@ cdef class DriverState:
             if self.seen_steps != self.thread_steps:
                 self.seen_steps, timeout_ms = self.thread_steps, 0.0
             return self._dispatcher.run_step(min(timeout_ms, MAX_STEP_MS))
-
-
-cdef class SignalState:
-    """The lock that is a `Signal`: `notify` releases it, and `wait` acquires it."""
-
-    def __init__(self, Clock clock not None, lock, double max_wait_ms, waited):
-        self.clock, self.lock, self.max_wait_ms, self.waited = clock, lock, max_wait_ms, waited
-        lock.acquire()
-
-    def notify(self):
-        """End the current `wait`, or the next one if none is running. Any thread or signal handler may call this."""
-        if self.lock.locked():
-            self.given_at = self.clock.now()
-            try:
-                self.lock.release()
-            except RuntimeError:    # another thread has released it first
-                pass
-
-    @property
-    def is_set(self):
-        """True if `notify` was called since the last `wait`."""
-        return not self.lock.locked()
-
-    cpdef bint wait(self, double timeout_ms) except -1:
-        """Wait until `notify` is called. Returns True then, and False after `timeout_ms`.
-
-        If `notify` was called since the last `wait`, returns True at once.
-        """
-        cdef double now, left = timeout_ms
-        while not self.lock.acquire(left > 0, min(left, self.max_wait_ms) / 1000 if left > 0 else -1):
-            left -= self.max_wait_ms
-            if left <= 0:
-                return False
-        now = self.clock.now()
-        self.waited.record(max(0.0, now - self.given_at), now)
-        return True
-
-
-cdef class SignalledState(DriverState):
-    """The fields with which a `ThreadedDriver` waits for records, and this wait."""
-
-    cpdef bint wait_for_activity(self, double timeout_ms) except -1:
-        """Wait up to `timeout_ms` for records, a wakeup, callbacks or an error. Returns False after the timeout.
-
-        The network thread continues to fetch and to poll managers. Signals for other reasons do not end the wait.
-        """
-        cdef double until
-        event = self._fetch_event
-        if timeout_ms <= 0:
-            return self._signal.is_set
-        until = self._clock.now() + timeout_ms
-        event.active = True
-        try:
-            while self._signal.wait(timeout_ms):
-                if self._has_changes():
-                    return True
-                timeout_ms = until - self._clock.now()
-            return False
-        finally:
-            event.active = False
-
-    cpdef bint _has_changes(self) except -1:
-        """Returns True if there is something for which a poll must end its wait."""
-        callbacks = self._callbacks
-        return (
-            self._components.buffer.has_data()
-            or self.wakeup_requested
-            or callbacks.due
-            or callbacks.commits_pending
-            or self._failure is not None
-        )
 
 
 cdef class PollState:

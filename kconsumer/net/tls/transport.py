@@ -7,6 +7,8 @@ for.
 
 OpenSSL reads a whole record (at most 16 KiB) from the socket at a time. If the caller takes only a part of it, the rest
 stays in OpenSSL, and a selector does not report it. So the attribute `pending` is True then.
+
+The handshake is done by Python's `ssl`. `tls/channel.py` does the reads and writes after it.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,11 @@ def signal() -> AsyncSignal:
     return AsyncSignal(Metrics(), Clock(), threading.Lock())
 
 
+def run(coroutine: Coroutine[Any, Any, object]) -> None:
+    """Run a coroutine in a new event loop."""
+    asyncio.run(coroutine)
+
+
 def test_a_notification_before_the_wait_ends_it_at_once() -> None:
     """A wait after `notify` is not suspended."""
     changed = signal()
@@ -28,7 +35,7 @@ def test_a_notification_before_the_wait_ends_it_at_once() -> None:
     async def wait() -> None:
         assert await changed.wait_async(LONG_MS)
 
-    asyncio.run(wait())
+    run(wait())
     assert 0 == changed.suspensions
 
 
@@ -44,7 +51,7 @@ def test_another_thread_ends_the_waits_of_all_tasks() -> None:
         assert [True] * len(tasks) == await asyncio.gather(*tasks)
         assert not changed.is_set
 
-    asyncio.run(wait())
+    run(wait())
 
 
 def test_the_wait_ends_after_its_timeout() -> None:
@@ -55,40 +62,9 @@ def test_the_wait_ends_after_its_timeout() -> None:
         assert not await changed.wait_async(1.0)
         assert not await changed.wait_async(0.0)
 
-    asyncio.run(wait())
+    run(wait())
     changed.notify()  # the event loop is closed
     assert changed.is_set
-
-
-def test_the_waits_for_records_share_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wait that begins when another one has ended sets no timer, and ends after its own timeout."""
-    changed, timers = signal(), []
-
-    async def wait() -> None:
-        loop = asyncio.get_running_loop()
-        call_at = loop.call_at
-        monkeypatch.setattr(loop, "call_at", lambda *arguments: timers.append(arguments) or call_at(*arguments))
-        for _ in range(3):
-            loop.call_soon(changed.notify)
-            assert await changed.wait_async(300.0)
-        assert 1 == len(timers)
-        began = loop.time()
-        assert not await changed.wait_async(500.0)
-        assert 0.45 < loop.time() - began
-
-    asyncio.run(wait())
-
-
-def test_a_notification_whose_call_was_interrupted_ends_the_wait_later() -> None:
-    """If a signal handler has ended the call that ends the waits, a check of the signal ends them."""
-    changed = signal()
-
-    async def wait() -> None:
-        asyncio.get_running_loop().call_soon(changed.notify)
-        changed.scheduled = True  # by an earlier notification
-        assert await changed.wait_async(LONG_MS)
-
-    asyncio.run(wait())
 
 
 def test_a_cancelled_wait_takes_no_notification() -> None:
@@ -105,7 +81,7 @@ def test_a_cancelled_wait_takes_no_notification() -> None:
         changed.notify()
         assert await changed.wait_async(LONG_MS)
 
-    asyncio.run(wait())
+    run(wait())
 
 
 def test_the_network_thread_may_do_what_any_wait_allows() -> None:
