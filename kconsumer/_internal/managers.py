@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FOREVER",
     "ErrorSource",
+    "KeepsErrors",
     "PendingCall",
     "PollResult",
     "Promise",
@@ -59,10 +60,28 @@ class RequestManager(Protocol):
         ...
 
 
+class KeepsErrors(Protocol):
+    """A manager that keeps errors which calls of the user raise."""
+
+    @property
+    def has_error(self) -> bool:
+        """True if a call must end its wait, because `take_error` returns an error. Any thread may read it."""
+        ...
+
+    def take_error(self) -> KafkaError | None:
+        """Returns the error that the user's next call must raise, or None."""
+        ...
+
+
 class ErrorSource:
     """Keeps an error of a manager until a call raises it, or until what failed has succeeded: its cause is over."""
 
     _error: KafkaError | None = None
+
+    @property
+    def has_error(self) -> bool:
+        """True if `take_error` returns an error."""
+        return self._error is not None
 
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None. Each error is returned once."""

@@ -185,6 +185,11 @@ class CommitManager:
     def auto_commit_enabled(self) -> bool:
         return self._auto_commit.enabled
 
+    @property
+    def has_error(self) -> bool:
+        """True if another member has taken over this group_instance_id."""
+        return self._fenced is not None
+
     def take_error(self) -> KafkaError | None:
         """Returns the error that every call must raise from now on, or None.
 

@@ -16,7 +16,7 @@ from kconsumer._common.deferred_calls import DeferredCalls
 from kconsumer._core.cycle import ChangeLog
 from kconsumer._core.lock import ClientState, EngineLock, Section, Step
 from kconsumer._internal.deferred_signals import SIGNALS
-from kconsumer._internal.managers import RequestManager
+from kconsumer._internal.managers import KeepsErrors, RequestManager
 from kconsumer._internal.progress import Progress, ProgressMonitor, WaitStatus
 from kconsumer.assignors import Assignor
 from kconsumer.config.option_groups import (
@@ -42,7 +42,6 @@ from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.metrics import add_app_info
 from kconsumer.engine.section import Turnstile
-from kconsumer.errors import KafkaError
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
@@ -153,11 +152,11 @@ class ClientComponents(ClientState, ABC):
         """Use the options that `update_options` has changed."""
 
     @abstractmethod
-    def error_sources(self) -> list[Callable[[], KafkaError | None]]:
-        """Returns the functions that return errors which any call of the user must raise."""
+    def error_sources(self) -> list[KeepsErrors]:
+        """Returns the managers whose errors any call of the user must raise."""
 
-    def position_error_sources(self) -> list[Callable[[], KafkaError | None]]:
-        """Returns the functions that return errors which only calls that need a position must raise."""
+    def position_error_sources(self) -> list[KeepsErrors]:
+        """Returns the managers whose errors only calls that need a position must raise."""
         return []
 
     @property
@@ -456,21 +455,21 @@ class Components(ClientComponents):
         assert self.group is not None
         self.group.heartbeat.reset_session_timer(now)
 
-    def error_sources(self) -> list[Callable[[], KafkaError | None]]:
+    def error_sources(self) -> list[KeepsErrors]:
         group = self.group
         if group is None:
-            return [self.metadata.take_error]
+            return [self.metadata]
         return [
-            self.metadata.take_error,
-            group.coordinator.take_error,
-            group.heartbeat.take_error,
-            group.membership.take_error,
-            group.commits.take_error,
+            self.metadata,
+            group.coordinator,
+            group.heartbeat,
+            group.membership,
+            group.commits,
         ]
 
-    def position_error_sources(self) -> list[Callable[[], KafkaError | None]]:
-        """Returns the functions that return errors which only calls that need a position must raise.
+    def position_error_sources(self) -> list[KeepsErrors]:
+        """Returns the managers whose errors only calls that need a position must raise.
 
         end_offsets() must work after a log truncation.
         """
-        return [self.offsets.take_error, self.initial_positions.take_error]
+        return [self.offsets, self.initial_positions]

@@ -191,8 +191,8 @@ class Driver(DriverState, ABC):
             unresolved = self._components.client.take_bootstrap_error(self._clock.now())
             if unresolved is not None:
                 raise unresolved
-            for take in [*self._errors, *self._position_errors] if positions else self._errors:
-                found = take()
+            for source in [*self._errors, *self._position_errors] if positions else self._errors:
+                found = source.take_error()
                 if found is not None:
                     raise found
 

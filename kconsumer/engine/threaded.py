@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kconsumer._common.deferred_calls import get_logger
+from kconsumer._internal.deferred_signals import SIGNALS
 from kconsumer._internal.managers import FOREVER, RequestManager, UnsentRequest
 from kconsumer._internal.requests import Ended
 from kconsumer.engine.callbacks import Callbacks
@@ -189,6 +190,8 @@ class ThreadedDriver(Driver):
             or callbacks.due
             or callbacks.commits_pending
             or self._failure is not None
+            or (SIGNALS.held and bool(SIGNALS.noted))
+            or any(source.has_error for source in (*self._errors, *self._position_errors))
         )
 
     def idle(self) -> bool:

@@ -403,7 +403,7 @@ class FetchManager(FetchState):
             return
         response: FetchResponse = reply.message
         failure = self.node_failures.pop(flight.node.id, None)
-        if failure is not None:
+        if failure is not None and not self.node_failures:
             self.buffer.fail(None)  # its cause is over
         if self._metrics is not None:
             self._metrics.record_response(reply.now - flight.sent_at, response.throttle_time_ms, reply.now)

@@ -389,6 +389,10 @@ class MetadataManager(ErrorSource):
             return error_for(Errors.UNKNOWN_TOPIC_ID, f"{len(missing)} assigned topics have no name yet")
         return None
 
+    @property
+    def has_error(self) -> bool:
+        return super().has_error or self.topic_errors.has_unraised
+
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None, and clears it.
 

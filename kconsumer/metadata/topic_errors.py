@@ -69,6 +69,11 @@ class TopicErrors:
 
     # --- errors for the user -----------------------------------------------------------------------------
 
+    @property
+    def has_unraised(self) -> bool:
+        """True if `take` has not returned the errors of the last response."""
+        return bool(self._unraised)
+
     def take(self, wanted: Callable[[str], bool]) -> KafkaError | None:
         """Returns the error to raise for topics without permission or with illegal names, or None, and clears it.
 

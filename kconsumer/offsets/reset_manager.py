@@ -105,6 +105,11 @@ class ResetManager:
             wait = min(wait, self._config.retry_backoff_ms)
         return wait
 
+    @property
+    def has_error(self) -> bool:
+        """True if `take_error` may return an error."""
+        return self._error is not None or self._validator.has_truncation
+
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None, and clears it.
 

@@ -55,7 +55,7 @@ class Validator:
         self._metadata = metadata
         self._fail = fail  # stores an error for the user
         self._truncations: dict[TopicPartition, Truncation] = {}
-        self._truncated_again = False  # a truncation was found since the last `take_truncation`
+        self.has_truncation = False  # a truncation was found since the last `take_truncation`
         self._backoff = backoff
         self.progress = Progress("partitions", "the check of their positions (OffsetForLeaderEpoch)")
         self._request_timeout_ms: float = config.request_timeout_ms
@@ -146,16 +146,16 @@ class Validator:
         The positions are validated again after each backoff, because the log of a later leader may contain them.
         """
         self._truncations |= truncations
-        self._truncated_again = True
+        self.has_truncation = True
         self._positions.back_off(
             dict.fromkeys(truncations, truncation_error(truncations)), now, self._backoff.shared_delay()
         )
 
     def take_truncation(self) -> LogTruncationError | None:
         """Returns `truncation()` if a truncation was found since the last call, else None."""
-        if not self._truncated_again:
+        if not self.has_truncation:
             return None
-        self._truncated_again = False
+        self.has_truncation = False
         return self.truncation()
 
     def truncation(self) -> LogTruncationError | None:

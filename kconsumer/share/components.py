@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from uuid import UUID
 
+from kconsumer._internal.managers import KeepsErrors
 from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import GroupRebalanceConfig, RetryConfig, ShareConfig
 from kconsumer.config.options import ConsumerConfig
@@ -12,7 +12,6 @@ from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.engine.components import ClientComponents
 from kconsumer.engine.environment import Environment
-from kconsumer.errors import KafkaError
 from kconsumer.share.buffer import ShareBuffer
 from kconsumer.share.collector import ShareCollector
 from kconsumer.share.manager import ShareManager
@@ -83,10 +82,10 @@ class ShareComponents(ClientComponents):
     def member_id(self) -> str:
         return self.member.member_id
 
-    def error_sources(self) -> list[Callable[[], KafkaError | None]]:
+    def error_sources(self) -> list[KeepsErrors]:
         return [
-            self.metadata.take_error,
-            self._lookup.take_error,
-            self.membership.take_error,
-            self.fetch.take_error,
+            self.metadata,
+            self._lookup,
+            self.membership,
+            self.fetch,
         ]

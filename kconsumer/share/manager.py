@@ -143,6 +143,11 @@ class ShareManager:
         """True if each share session has ended, and nothing is in flight."""
         return not any(b.in_flight or b.session.open or b.unsent for b in self._brokers.values())
 
+    @property
+    def has_error(self) -> bool:
+        """True if `take_error` returns an error."""
+        return any(broker.has_error for broker in list(self._brokers.values()))
+
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None. Each error is returned once."""
         return next(filter(None, (broker.take_error() for broker in self._brokers.values())), None)

@@ -53,6 +53,10 @@ class ShareMembership(MemberEpochHeartbeats[ShareMember]):
 
     # --- what the engine calls -------------------------------------------------------------------------------------
 
+    @property
+    def has_error(self) -> bool:
+        return self._fatal is not None or super().has_error
+
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None.
 

@@ -84,7 +84,7 @@ class ShareSimulation(Polled):
         parts.fetch.want_records()
         wait_ms = self._poll(parts.managers, now)
         for source in parts.error_sources():
-            if (error := source()) is not None:
+            if (error := source.take_error()) is not None:
                 self.raised.append((now, error))
         self._pass(now, wait_ms)
 
