@@ -52,6 +52,35 @@ def first_error(simulation: Simulation, reader: Consumer | ShareConsumer) -> Kaf
     return None
 
 
+def refuse(cluster: Cluster, member: str, what: str, count: int) -> None:
+    """Let the next heartbeats fail, or the lookups of the coordinator after the next heartbeat."""
+    faults, heartbeat = cluster.faults, HEARTBEATS.get(member, HEARTBEAT)
+    if what == "heartbeat":
+        faults.add(heartbeat, Fault(FaultKind.ERROR, count, REFUSED))
+    else:
+        faults.add(heartbeat, Fault(FaultKind.ERROR, 1, Errors.NOT_COORDINATOR))
+        faults.add(FIND_COORDINATOR, Fault(FaultKind.ERROR, count, REFUSED))
+
+
+def joined(simulation: Simulation, process: Process, member: str, **options: Any) -> Consumer | ShareConsumer:
+    """Returns a member of the group that has read a record."""
+    create = simulation.share_consumer if member == "share" else simulation.consumer
+    reader = create(process, group_id=GROUP, metadata_max_age_ms=1000, **options | MEMBERS[member])
+    reader.subscribe([TOPIC])
+    while not reader.poll(0.1):
+        append(simulation, TOPIC, [b"value"])
+    simulation.sleep(1000)
+    return reader
+
+
+def new_cluster(sasl: SaslSettings | None) -> Cluster:
+    """Returns a cluster with frequent heartbeats."""
+    settings = Settings(group_consumer_heartbeat_interval_ms=500, group_share_heartbeat_interval_ms=500)
+    cluster = Cluster(1, seed=1, settings=settings, sasl=sasl)
+    cluster.create_topic(TOPIC, 1)
+    return cluster
+
+
 @pytest.mark.parametrize("over", [True, False], ids=["over", "lasting"])
 @pytest.mark.parametrize("what", ["login", "heartbeat", "lookup"])
 @pytest.mark.parametrize("member", MEMBERS)
@@ -60,23 +89,14 @@ def test_errors_while_records_are_processed(member: str, what: str, over: bool) 
     users = {USER: PASSWORD}
 
     def test(simulation: Simulation) -> None:
-        create = simulation.share_consumer if member == "share" else simulation.consumer
-        process, options = Process("test"), {"metadata_max_age_ms": 1000} | LOGIN | MEMBERS[member]
-        reader = create(process, group_id=GROUP, **options)
-        reader.subscribe([TOPIC])
-        while not reader.poll(0.1):
-            append(simulation, TOPIC, [b"value"])
-        simulation.sleep(1000)
-        faults, heartbeat = cluster.faults, HEARTBEATS.get(member, HEARTBEAT)
+        process = Process("test")
+        reader = joined(simulation, process, member, **LOGIN)
         if what == "login":
             users[USER] = "another"
             simulation.network.reset(process)
             simulation.network.pump()
-        elif what == "heartbeat":
-            faults.add(heartbeat, Fault(FaultKind.ERROR, ALL, REFUSED))
         else:
-            faults.add(heartbeat, Fault(FaultKind.ERROR, 1, Errors.NOT_COORDINATOR))
-            faults.add(FIND_COORDINATOR, Fault(FaultKind.ERROR, ALL, REFUSED))
+            refuse(cluster, member, what, ALL)
         simulation.sleep(2000)
         if over:
             users[USER], cluster.faults = PASSWORD, Faults(cluster)
@@ -87,7 +107,23 @@ def test_errors_while_records_are_processed(member: str, what: str, over: bool) 
         users[USER], cluster.faults = PASSWORD, Faults(cluster)
         reader.close()
 
-    settings = Settings(group_consumer_heartbeat_interval_ms=500, group_share_heartbeat_interval_ms=500)
-    cluster = Cluster(1, seed=1, settings=settings, sasl=SaslSettings(("PLAIN",), users))
-    cluster.create_topic(TOPIC, 1)
+    cluster = new_cluster(SaslSettings(("PLAIN",), users))
+    run_simulated(test, cluster, limit_ms=300_000)
+
+
+@pytest.mark.parametrize("what", ["heartbeat", "lookup"])
+@pytest.mark.parametrize("member", MEMBERS)
+def test_an_error_ends_the_wait_of_a_poll(member: str, what: str) -> None:
+    """A poll that waits raises an error although what failed would succeed shortly afterwards."""
+
+    def test(simulation: Simulation) -> None:
+        reader = joined(simulation, Process("test"), member)
+        while reader.poll(0.1):
+            pass
+        refuse(cluster, member, what, 1)
+        with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+            reader.poll(10)
+        reader.close()
+
+    cluster = new_cluster(None)
     run_simulated(test, cluster, limit_ms=300_000)
