@@ -19,6 +19,7 @@ from kconsumer.schema.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
 )
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
@@ -81,17 +82,24 @@ def offset_fetch_message(
     The request contains the group twice: in `groups` for version 8 and later, and in the top-level fields for earlier
     versions.
     """
-    numbers: dict[tuple[str, bytes], list[int]] = defaultdict(list)
+    topics: dict[tuple[str, bytes], list[int]] = defaultdict(list)
     for tp in sorted(partitions):
-        numbers[tp.topic, ids.get(tp, ZERO_UUID)].append(tp.partition)
-    topics = [
-        OffsetFetchRequestTopic(name=name, topic_id=topic_id, partition_indexes=found)
-        for (name, topic_id), found in numbers.items()
-    ]
+        topics[tp.topic, ids.get(tp, ZERO_UUID)].append(tp.partition)
     group = OffsetFetchRequestGroup(
-        group_id=group_id, member_id=generation.member_id or None, member_epoch=generation.id, topics=topics
+        group_id=group_id,
+        member_id=generation.member_id or None,
+        member_epoch=generation.id,
+        topics=[
+            OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=numbers)
+            for (name, topic_id), numbers in topics.items()
+        ],
     )
-    return OffsetFetchRequest(group_id=group_id, topics=topics, groups=[group], require_stable=True)
+    return OffsetFetchRequest(
+        group_id=group_id,
+        topics=[OffsetFetchRequestTopic(name=name, partition_indexes=numbers) for (name, _), numbers in topics.items()],
+        groups=[group],
+        require_stable=True,
+    )
 
 
 def commit_codes(message: OffsetCommitResponse, ids: Ids) -> dict[TopicPartition, int]:

@@ -71,8 +71,18 @@ class CreateAclsResponse(Message):
 CREATE_ACLS = Api(CreateAclsRequest, CreateAclsResponse, key=30, versions="1-3", flexible=2, throttle=1)
 
 
+class DeleteAclsFilter(Message):
+    resource_type_filter: int = F(INT8)
+    resource_name_filter: str | None = F(STRING, null="0+")
+    pattern_type_filter: int = F(INT8, "1+", default=LITERAL)
+    principal_filter: str | None = F(STRING, null="0+")
+    host_filter: str | None = F(STRING, null="0+")
+    operation: int = F(INT8)
+    permission_type: int = F(INT8)
+
+
 class DeleteAclsRequest(Message):
-    filters: list[DescribeAclsRequest] = F(array(DescribeAclsRequest))
+    filters: list[DeleteAclsFilter] = F(array(DeleteAclsFilter))
 
 
 class DeleteAclsMatchingAcl(Message):

@@ -66,8 +66,8 @@ class FetchEpochEndOffset(Message):
 
 
 class LeaderIdAndEpoch(Message):
-    leader_id: int = F(INT32, default=-1)
-    leader_epoch: int = F(INT32, default=-1)
+    leader_id: int = F(INT32, "12+", default=-1)
+    leader_epoch: int = F(INT32, "12+", default=-1)
 
 
 class SnapshotId(Message):
@@ -101,10 +101,10 @@ class FetchableTopicResponse(Message):
 
 
 class NodeEndpoint(Message):
-    node_id: int = F(INT32)
-    host: str = F(STRING)
-    port: int = F(INT32)
-    rack: str | None = F(STRING, null="0+", default=None)
+    node_id: int = F(INT32, "16+")
+    host: str = F(STRING, "16+")
+    port: int = F(INT32, "16+")
+    rack: str | None = F(STRING, "16+", null="16+", default=None)
 
 
 class FetchResponse(Message):

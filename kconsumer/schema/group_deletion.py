@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kconsumer.schema.dsl import INT16, INT32, STRING, Api, F, Message, array
-from kconsumer.schema.offsets import OffsetCommitResponseTopic
 
 
 class DeleteGroupsRequest(Message):
@@ -38,10 +37,20 @@ class OffsetDeleteRequest(Message):
     topics: list[OffsetDeleteRequestTopic] = F(array(OffsetDeleteRequestTopic))
 
 
+class OffsetDeleteResponsePartition(Message):
+    partition_index: int = F(INT32)
+    error_code: int = F(INT16)
+
+
+class OffsetDeleteResponseTopic(Message):
+    name: str = F(STRING)
+    partitions: list[OffsetDeleteResponsePartition] = F(array(OffsetDeleteResponsePartition))
+
+
 class OffsetDeleteResponse(Message):
     error_code: int = F(INT16)
     throttle_time_ms: int = F(INT32)
-    topics: list[OffsetCommitResponseTopic] = F(array(OffsetCommitResponseTopic))
+    topics: list[OffsetDeleteResponseTopic] = F(array(OffsetDeleteResponseTopic))
 
 
 OFFSET_DELETE = Api(OffsetDeleteRequest, OffsetDeleteResponse, key=47, versions="0", throttle=0)

@@ -60,16 +60,21 @@ OFFSET_COMMIT = Api(OffsetCommitRequest, OffsetCommitResponse, key=8, versions="
 
 
 class OffsetFetchRequestTopic(Message):
-    name: str = F(STRING, "0-9")
+    name: str = F(STRING, "0-7")
+    partition_indexes: list[int] = F(array(INT32), "0-7")
+
+
+class OffsetFetchRequestTopics(Message):
+    name: str = F(STRING, "8-9")
     topic_id: bytes = F(UUID, "10+")
-    partition_indexes: list[int] = F(array(INT32))
+    partition_indexes: list[int] = F(array(INT32), "8+")
 
 
 class OffsetFetchRequestGroup(Message):
     group_id: str = F(STRING, "8+")
     member_id: str | None = F(STRING, "9+", null="9+", default=None)
     member_epoch: int = F(INT32, "9+", default=-1)
-    topics: list[OffsetFetchRequestTopic] | None = F(array(OffsetFetchRequestTopic), "8+", null="8+")
+    topics: list[OffsetFetchRequestTopics] | None = F(array(OffsetFetchRequestTopics), "8+", null="8+")
 
 
 class OffsetFetchRequest(Message):
@@ -80,22 +85,35 @@ class OffsetFetchRequest(Message):
 
 
 class OffsetFetchResponsePartition(Message):
-    partition_index: int = F(INT32)
-    committed_offset: int = F(INT64)
-    committed_leader_epoch: int = F(INT32, "5+", default=-1)
-    metadata: str | None = F(STRING, null="0+")
-    error_code: int = F(INT16)
+    partition_index: int = F(INT32, "0-7")
+    committed_offset: int = F(INT64, "0-7")
+    committed_leader_epoch: int = F(INT32, "5-7", default=-1)
+    metadata: str | None = F(STRING, "0-7", null="0-7")
+    error_code: int = F(INT16, "0-7")
 
 
 class OffsetFetchResponseTopic(Message):
-    name: str = F(STRING, "0-9")
+    name: str = F(STRING, "0-7")
+    partitions: list[OffsetFetchResponsePartition] = F(array(OffsetFetchResponsePartition), "0-7")
+
+
+class OffsetFetchResponsePartitions(Message):
+    partition_index: int = F(INT32, "8+")
+    committed_offset: int = F(INT64, "8+")
+    committed_leader_epoch: int = F(INT32, "8+", default=-1)
+    metadata: str | None = F(STRING, "8+", null="8+")
+    error_code: int = F(INT16, "8+")
+
+
+class OffsetFetchResponseTopics(Message):
+    name: str = F(STRING, "8-9")
     topic_id: bytes = F(UUID, "10+")
-    partitions: list[OffsetFetchResponsePartition] = F(array(OffsetFetchResponsePartition))
+    partitions: list[OffsetFetchResponsePartitions] = F(array(OffsetFetchResponsePartitions), "8+")
 
 
 class OffsetFetchResponseGroup(Message):
     group_id: str = F(STRING, "8+")
-    topics: list[OffsetFetchResponseTopic] = F(array(OffsetFetchResponseTopic), "8+")
+    topics: list[OffsetFetchResponseTopics] = F(array(OffsetFetchResponseTopics), "8+")
     error_code: int = F(INT16, "8+")
 
 

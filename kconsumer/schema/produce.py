@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kconsumer.schema.dsl import INT16, INT32, INT64, RECORDS, STRING, UUID, Api, F, Message, array
-from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
 
 if TYPE_CHECKING:
     from kconsumer._core.wire import Slice
@@ -38,6 +37,11 @@ class BatchIndexAndErrorMessage(Message):
     batch_index_error_message: str | None = F(STRING, "8+", null="8+", default=None)
 
 
+class ProduceLeaderIdAndEpoch(Message):
+    leader_id: int = F(INT32, "10+", default=-1)
+    leader_epoch: int = F(INT32, "10+", default=-1)
+
+
 class PartitionProduceResponse(Message):
     index: int = F(INT32)
     error_code: int = F(INT16)
@@ -46,7 +50,7 @@ class PartitionProduceResponse(Message):
     log_start_offset: int = F(INT64, "5+", default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = F(array(BatchIndexAndErrorMessage), "8+")
     error_message: str | None = F(STRING, "8+", null="8+", default=None)
-    current_leader: LeaderIdAndEpoch | None = F(LeaderIdAndEpoch, "10+", tag=0)
+    current_leader: ProduceLeaderIdAndEpoch | None = F(ProduceLeaderIdAndEpoch, "10+", tag=0)
 
 
 class TopicProduceResponse(Message):
@@ -55,10 +59,17 @@ class TopicProduceResponse(Message):
     partition_responses: list[PartitionProduceResponse] = F(array(PartitionProduceResponse))
 
 
+class ProduceNodeEndpoint(Message):
+    node_id: int = F(INT32, "10+")
+    host: str = F(STRING, "10+")
+    port: int = F(INT32, "10+")
+    rack: str | None = F(STRING, "10+", null="10+", default=None)
+
+
 class ProduceResponse(Message):
     responses: list[TopicProduceResponse] = F(array(TopicProduceResponse))
     throttle_time_ms: int = F(INT32, "1+")
-    node_endpoints: list[NodeEndpoint] = F(array(NodeEndpoint), "10+", tag=0)
+    node_endpoints: list[ProduceNodeEndpoint] = F(array(ProduceNodeEndpoint), "10+", tag=0)
 
 
 PRODUCE = Api(ProduceRequest, ProduceResponse, key=0, versions="3-13", flexible=9, throttle=6)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from kconsumer.schema.admin import ConsumerGroupDescribeAssignment
 from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatAssignment
 from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, Api, F, Message, array
-from kconsumer.schema.fetch import NodeEndpoint
 from kconsumer.schema.metadata import NO_AUTHORIZED_OPERATIONS
 
 if TYPE_CHECKING:
@@ -89,20 +88,21 @@ SHARE_GROUP_DESCRIBE = Api(
 # 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
 
 
-class ShareAcknowledgementBatch(Message):
+class ShareFetchAcknowledgementBatch(Message):
     first_offset: int = F(INT64)
     last_offset: int = F(INT64)
     acknowledge_types: list[int] = F(array(INT8))
 
 
-class ShareRequestPartition(Message):
+class ShareFetchPartition(Message):
     partition_index: int = F(INT32)
-    acknowledgement_batches: list[ShareAcknowledgementBatch] = F(array(ShareAcknowledgementBatch))
+    partition_max_bytes: int = F(INT32, "0")
+    acknowledgement_batches: list[ShareFetchAcknowledgementBatch] = F(array(ShareFetchAcknowledgementBatch))
 
 
-class ShareRequestTopic(Message):
+class ShareFetchTopic(Message):
     topic_id: bytes = F(UUID)
-    partitions: list[ShareRequestPartition] = F(array(ShareRequestPartition))
+    partitions: list[ShareFetchPartition] = F(array(ShareFetchPartition))
 
 
 class ShareForgottenTopic(Message):
@@ -121,7 +121,7 @@ class ShareFetchRequest(Message):
     batch_size: int = F(INT32, "1+")
     share_acquire_mode: int = F(INT8, "2+")
     is_renew_ack: bool = F(BOOL, "2+")
-    topics: list[ShareRequestTopic] = F(array(ShareRequestTopic))
+    topics: list[ShareFetchTopic] = F(array(ShareFetchTopic))
     forgotten_topics_data: list[ShareForgottenTopic] = F(array(ShareForgottenTopic))
 
 
@@ -152,13 +152,20 @@ class ShareFetchableTopicResponse(Message):
     partitions: list[ShareFetchPartitionData] = F(array(ShareFetchPartitionData))
 
 
+class ShareNodeEndpoint(Message):
+    node_id: int = F(INT32)
+    host: str = F(STRING)
+    port: int = F(INT32)
+    rack: str | None = F(STRING, null="0+", default=None)
+
+
 class ShareFetchResponse(Message):
     throttle_time_ms: int = F(INT32)
     error_code: int = F(INT16)
     error_message: str | None = F(STRING, null="0+", default=None)
     acquisition_lock_timeout_ms: int = F(INT32, "1+")
     responses: list[ShareFetchableTopicResponse] = F(array(ShareFetchableTopicResponse))
-    node_endpoints: list[NodeEndpoint] = F(array(NodeEndpoint))
+    node_endpoints: list[ShareNodeEndpoint] = F(array(ShareNodeEndpoint))
 
 
 SHARE_FETCH = Api(ShareFetchRequest, ShareFetchResponse, key=78, versions="1-2", flexible=0, throttle=0)
@@ -167,12 +174,28 @@ SHARE_FETCH = Api(ShareFetchRequest, ShareFetchResponse, key=78, versions="1-2",
 # Acknowledges records without fetching, in the share session of ShareFetch.
 
 
+class ShareAcknowledgementBatch(Message):
+    first_offset: int = F(INT64)
+    last_offset: int = F(INT64)
+    acknowledge_types: list[int] = F(array(INT8))
+
+
+class ShareAcknowledgePartition(Message):
+    partition_index: int = F(INT32)
+    acknowledgement_batches: list[ShareAcknowledgementBatch] = F(array(ShareAcknowledgementBatch))
+
+
+class ShareAcknowledgeTopic(Message):
+    topic_id: bytes = F(UUID)
+    partitions: list[ShareAcknowledgePartition] = F(array(ShareAcknowledgePartition))
+
+
 class ShareAcknowledgeRequest(Message):
     group_id: str | None = F(STRING, null="0+", default=None)
     member_id: str | None = F(STRING, null="0+")
     share_session_epoch: int = F(INT32)
     is_renew_ack: bool = F(BOOL, "2+")
-    topics: list[ShareRequestTopic] = F(array(ShareRequestTopic))
+    topics: list[ShareAcknowledgeTopic] = F(array(ShareAcknowledgeTopic))
 
 
 class ShareAcknowledgePartitionData(Message):
@@ -193,7 +216,7 @@ class ShareAcknowledgeResponse(Message):
     error_message: str | None = F(STRING, null="0+", default=None)
     acquisition_lock_timeout_ms: int = F(INT32, "2+")
     responses: list[ShareAcknowledgeTopicResponse] = F(array(ShareAcknowledgeTopicResponse))
-    node_endpoints: list[NodeEndpoint] = F(array(NodeEndpoint))
+    node_endpoints: list[ShareNodeEndpoint] = F(array(ShareNodeEndpoint))
 
 
 SHARE_ACKNOWLEDGE = Api(

@@ -6,7 +6,6 @@ They are InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit an
 from __future__ import annotations
 
 from kconsumer.schema.dsl import BOOL, INT16, INT32, INT64, STRING, UUID, Api, F, Message, array
-from kconsumer.schema.offsets import OffsetCommitResponsePartition
 
 # --- InitProducerId -----------------------------------------------------------------------------------------
 # v3 adds the previous id and epoch of the producer (KIP-360), v6 two-phase commit (KIP-939).
@@ -131,10 +130,15 @@ class TxnOffsetCommitRequest(Message):
     topics: list[TxnOffsetCommitRequestTopic] = F(array(TxnOffsetCommitRequestTopic))
 
 
+class TxnOffsetCommitResponsePartition(Message):
+    partition_index: int = F(INT32)
+    error_code: int = F(INT16)
+
+
 class TxnOffsetCommitResponseTopic(Message):
     name: str = F(STRING, "0-5")
     topic_id: bytes = F(UUID, "6+")
-    partitions: list[OffsetCommitResponsePartition] = F(array(OffsetCommitResponsePartition))
+    partitions: list[TxnOffsetCommitResponsePartition] = F(array(TxnOffsetCommitResponsePartition))
 
 
 class TxnOffsetCommitResponse(Message):

@@ -7,11 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kconsumer.config.option_groups import ShareConfig
 from kconsumer.schema.share_group import (
     ShareAcknowledgementBatch,
+    ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
+    ShareAcknowledgeTopic,
+    ShareFetchAcknowledgementBatch,
+    ShareFetchPartition,
     ShareFetchRequest,
+    ShareFetchTopic,
     ShareForgottenTopic,
-    ShareRequestPartition,
-    ShareRequestTopic,
 )
 from kconsumer.share.acknowledgements import AcknowledgementBatch, PartitionAcknowledgements, merged_batches, to_batches
 from kconsumer.share.member import ShareMember
@@ -51,7 +54,7 @@ def fetch_request(
         batch_size=poll_records,
         share_acquire_mode=ACQUIRE_MODES["record_limit" if limit is not None else config.share_acquire_mode],
         topics=[
-            ShareRequestTopic(topic_id=topic_id, partitions=[_partition(row, batches.get(row, ())) for row in rows])
+            ShareFetchTopic(topic_id=topic_id, partitions=[_fetched(row, batches.get(row, ())) for row in rows])
             for topic_id, rows in _by_topic({*added, *batches}).items()
         ],
         forgotten_topics_data=[
@@ -70,14 +73,26 @@ def acknowledge_request(member: ShareMember, epoch: int, acknowledgements: Ackno
         share_session_epoch=epoch,
         is_renew_ack=any(each.renews for each in acknowledgements),
         topics=[
-            ShareRequestTopic(topic_id=topic_id, partitions=[_partition(row, batches[row]) for row in rows])
+            ShareAcknowledgeTopic(topic_id=topic_id, partitions=[_acknowledged(row, batches[row]) for row in rows])
             for topic_id, rows in _by_topic(batches).items()
         ],
     )
 
 
-def _partition(row: TopicIdPartition, batches: Iterable[AcknowledgementBatch]) -> ShareRequestPartition:
-    return ShareRequestPartition(
+def _fetched(row: TopicIdPartition, batches: Iterable[AcknowledgementBatch]) -> ShareFetchPartition:
+    return ShareFetchPartition(
+        partition_index=row.partition,
+        acknowledgement_batches=[
+            ShareFetchAcknowledgementBatch(
+                first_offset=batch.first_offset, last_offset=batch.last_offset, acknowledge_types=batch.types
+            )
+            for batch in batches
+        ],
+    )
+
+
+def _acknowledged(row: TopicIdPartition, batches: Iterable[AcknowledgementBatch]) -> ShareAcknowledgePartition:
+    return ShareAcknowledgePartition(
         partition_index=row.partition,
         acknowledgement_batches=[
             ShareAcknowledgementBatch(

@@ -15,13 +15,13 @@ from kconsumer._core.metrics import ResponseTally
 from kconsumer._internal.managers import FOREVER, Reply
 from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
 from kconsumer.metadata.manager import MetadataManager
-from kconsumer.schema.fetch import NodeEndpoint
 from kconsumer.schema.share_group import (
     AcquiredRecords,
     ShareAcknowledgeResponse,
     ShareFetchPartitionData,
     ShareFetchResponse,
     ShareLeaderIdAndEpoch,
+    ShareNodeEndpoint,
 )
 from kconsumer.share.acknowledgements import LockTime
 from kconsumer.share.buffer import CompletedShareFetch, ShareBuffer
@@ -188,7 +188,7 @@ class ShareResponseHandler:
             self._metadata.request_update()
 
     def _learn_leader(
-        self, tp: TopicPartition, leader: ShareLeaderIdAndEpoch, endpoints: Iterable[NodeEndpoint]
+        self, tp: TopicPartition, leader: ShareLeaderIdAndEpoch, endpoints: Iterable[ShareNodeEndpoint]
     ) -> None:
         """Store the new leader, if the response contains one. The next fetch then need not wait for metadata."""
         if leader.leader_id < 0 or leader.leader_epoch < 0:

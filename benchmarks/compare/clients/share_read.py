@@ -72,11 +72,11 @@ def bare(servers: str, topic: str, group: str, depth: int = 1) -> Generator[tupl
     from kconsumer.schema.share_group import (
         SHARE_FETCH,
         SHARE_GROUP_HEARTBEAT,
-        ShareAcknowledgementBatch,
+        ShareFetchAcknowledgementBatch,
+        ShareFetchPartition,
         ShareFetchRequest,
+        ShareFetchTopic,
         ShareGroupHeartbeatRequest,
-        ShareRequestPartition,
-        ShareRequestTopic,
     )
 
     host, port = servers.split(":")
@@ -115,10 +115,10 @@ def bare(servers: str, topic: str, group: str, depth: int = 1) -> Generator[tupl
         nonlocal session, acquired
         asked = partitions if session == 0 else sorted(acquired)
         rows = [
-            ShareRequestPartition(
+            ShareFetchPartition(
                 partition_index=index,
                 acknowledgement_batches=[
-                    ShareAcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[1])
+                    ShareFetchAcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[1])
                     for first, last in acquired.get(index, ())
                 ],
             )
@@ -133,7 +133,7 @@ def bare(servers: str, topic: str, group: str, depth: int = 1) -> Generator[tupl
             max_bytes=52_428_800,
             max_records=500,
             batch_size=500,
-            topics=[ShareRequestTopic(topic_id=row.topic_id, partitions=rows)] if rows else [],
+            topics=[ShareFetchTopic(topic_id=row.topic_id, partitions=rows)] if rows else [],
         )
         acquired = {}
         session += 1

@@ -12,12 +12,13 @@ from typing import NamedTuple
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.decode import crc32c
 from kconsumer._core.wire import Slice
-from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.schema.produce import (
     PRODUCE,
     BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
+    ProduceLeaderIdAndEpoch,
+    ProduceNodeEndpoint,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -119,12 +120,12 @@ class ProduceHandler(ClusterHandlers):
         delayed.start(now, request.message.timeout_ms)
         return pending
 
-    def _endpoints(self, rows: list[Row]) -> list[NodeEndpoint]:
+    def _endpoints(self, rows: list[Row]) -> list[ProduceNodeEndpoint]:
         """Returns the addresses of the brokers that the results name as current leaders (KIP-951)."""
         named = [row.response.current_leader for row in rows]
         leaders = sorted({leader.leader_id for leader in named if leader is not None} - {NO_LEADER})
         brokers = [self._cluster.brokers[leader] for leader in leaders]
-        return [NodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in brokers]
+        return [ProduceNodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in brokers]
 
     def _append_topic(self, request: Request, topic: TopicProduceData, now: float) -> Iterator[Row]:
         """Append the batches for the partitions of a topic. Yields the result of each partition."""
@@ -286,7 +287,7 @@ def _not_leader(request: Request, partition: Partition) -> Row:
     """Returns the result of a batch that was sent to a broker that does not lead the partition."""
     row = _failed(partition.index, Errors.NOT_LEADER_OR_FOLLOWER)
     if request.version >= FIRST_WITH_LEADER:
-        leader = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+        leader = ProduceLeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
         row.response.current_leader = leader
     return row
 

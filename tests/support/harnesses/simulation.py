@@ -33,8 +33,8 @@ from kconsumer.schema.offsets import (
     ListOffsetsTopicResponse,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
@@ -363,11 +363,11 @@ def _sync(request: Any) -> SyncGroupResponse:
 
 def _offset_fetch(request: Any) -> OffsetFetchResponse:
     topics = [
-        OffsetFetchResponseTopic(
+        OffsetFetchResponseTopics(
             name=row.name,
             topic_id=row.topic_id,
             partitions=[
-                OffsetFetchResponsePartition(
+                OffsetFetchResponsePartitions(
                     partition_index=index, committed_offset=COMMITTED[index], committed_leader_epoch=0
                 )
                 for index in row.partition_indexes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.schema.acls import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, AclCreation, DescribeAclsRequest
+from kconsumer.schema.acls import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, AclCreation, DeleteAclsFilter
 from kconsumer.schema.dsl import Api
 from kconsumer.schema.topics import DESCRIBE_TOPIC_PARTITIONS, Cursor, DescribedTopicRequest
 from kconsumer.schema.transaction_admin import (
@@ -69,7 +69,7 @@ def acls(run: Run, version: int) -> None:
     for host in ("10.0.0.1", "10.0.0.2"):
         find(run, version, host_filter=host)
     known: dict[str, Any] = {**ANYTHING, "resource_name_filter": run.name(), "resource_type_filter": TOPIC}
-    filters = [DescribeAclsRequest(**{**known, "operation": operation}) for operation in (READ, DESCRIBE)]
+    filters = [DeleteAclsFilter(**{**known, "operation": operation}) for operation in (READ, DESCRIBE)]
     run.call(DELETE_ACLS, version, filters=filters)
     run.sleep(SETTLE_MS)
     find(run, version)
@@ -80,7 +80,7 @@ def no_authorizer(run: Run, version: int) -> None:
     """A broker without an authorizer has no entries."""
     create(run, version, creation(run))
     find(run, version)
-    run.call(DELETE_ACLS, version, filters=[DescribeAclsRequest(**ANYTHING, resource_type_filter=TOPIC)])
+    run.call(DELETE_ACLS, version, filters=[DeleteAclsFilter(**ANYTHING, resource_type_filter=TOPIC)])
 
 
 WRONG: dict[str, dict[str, Any]] = {

@@ -17,6 +17,7 @@ from kconsumer.schema.offsets import (
     OffsetCommitRequestTopic,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
 )
 from kconsumer.schema.topics import DELETE_TOPICS
 from support.scenarios.metadata import UNKNOWN_ID
@@ -53,7 +54,7 @@ def committed(run: Run, version: int, topics: dict[str, Sequence[int]] | None, *
         None
         if topics is None
         else [
-            OffsetFetchRequestTopic(
+            OffsetFetchRequestTopics(
                 name=name,
                 topic_id=run.topic_id(name) if version >= 10 else bytes(16),
                 partition_indexes=list(indexes),
@@ -111,7 +112,7 @@ def fetch_by_unknown_id(run: Run, version: int) -> None:
     topic = run.topic()
     commit(run, 8, topic, 7)
     rows = [
-        OffsetFetchRequestTopic(topic_id=topic_id, partition_indexes=[0])
+        OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0])
         for topic_id in (UNKNOWN_ID, run.topic_id(topic))
     ]
     run.call(OFFSET_FETCH, version, groups=[OffsetFetchRequestGroup(group_id=run.name("g"), topics=rows)])

@@ -33,7 +33,7 @@ from kconsumer.schema.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
@@ -205,7 +205,7 @@ def of_settings(run: Run, topic: str, group: str) -> None:
 def of_offsets(run: Run, group: str, topic: str) -> None:
     """Record what reads, commits and deletes offsets of a group."""
     run.call(OFFSET_COMMIT, 9, **commit(group, topic))
-    for topics in ([OffsetFetchRequestTopic(name=topic, partition_indexes=[0])], None):
+    for topics in ([OffsetFetchRequestTopics(name=topic, partition_indexes=[0])], None):
         run.call(OFFSET_FETCH, 9, groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
     row = OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
     run.call(OFFSET_DELETE, 0, group_id=group, topics=[row])

@@ -9,9 +9,12 @@ from kconsumer.schema.share_group import (
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
     ShareAcknowledgementBatch,
+    ShareAcknowledgePartition,
+    ShareAcknowledgeTopic,
+    ShareFetchAcknowledgementBatch,
+    ShareFetchPartition,
+    ShareFetchTopic,
     ShareForgottenTopic,
-    ShareRequestPartition,
-    ShareRequestTopic,
 )
 from kconsumer.schema.topics import DELETE_RECORDS, DeleteRecordsPartition, DeleteRecordsTopic
 from kconsumer.testing.batches import build_batch
@@ -42,11 +45,11 @@ def fetch(
 ) -> Any:
     """Record the response to ShareFetch. `acks`: of the first partition. `topic`: None for a request without topics."""
     batches = [
-        ShareAcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
+        ShareFetchAcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
         for first, last, types in acks
     ]
     topic_id = b"" if topic is None else run.topic_id(topic)
-    rows = [ShareRequestPartition(partition_index=index, acknowledgement_batches=[]) for index in partitions]
+    rows = [ShareFetchPartition(partition_index=index, acknowledgement_batches=[]) for index in partitions]
     if rows:
         rows[0].acknowledgement_batches = batches
     known = {
@@ -58,7 +61,7 @@ def fetch(
         "max_bytes": 1 << 20,
         "max_records": 500,
         "batch_size": 500,
-        "topics": [] if topic is None else [ShareRequestTopic(topic_id=topic_id, partitions=rows)],
+        "topics": [] if topic is None else [ShareFetchTopic(topic_id=topic_id, partitions=rows)],
         "forgotten_topics_data": [ShareForgottenTopic(topic_id=topic_id, partitions=list(forget))] if forget else [],
     }
     call = run.call if record else run.prepare
@@ -80,8 +83,8 @@ def acknowledge(
         ShareAcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
         for first, last, types in acks
     ]
-    rows = [ShareRequestPartition(partition_index=partition, acknowledgement_batches=batches)]
-    topics = [] if topic is None else [ShareRequestTopic(topic_id=run.topic_id(topic), partitions=rows)]
+    rows = [ShareAcknowledgePartition(partition_index=partition, acknowledgement_batches=batches)]
+    topics = [] if topic is None else [ShareAcknowledgeTopic(topic_id=run.topic_id(topic), partitions=rows)]
     known = {"group_id": run.name("g"), "member_id": member, "share_session_epoch": epoch, "topics": topics}
     return run.call(SHARE_ACKNOWLEDGE, version, **{**known, **fields})
 
@@ -417,11 +420,11 @@ def unknown_partitions(run: Run, version: int) -> None:
     fetch(run, version, 1, topic, (0, 0, [ACCEPT]), partitions=[7])
     fetch(run, version, 2, topic, forget=[7], partitions=[])
     acknowledge(run, version, 3, topic, (0, 0, [ACCEPT]), partition=7)
-    row = ShareRequestPartition(partition_index=0)
-    fetch(run, version, 4, None, topics=[ShareRequestTopic(topic_id=bytes(range(16)), partitions=[row])])
+    row = ShareFetchPartition(partition_index=0)
+    fetch(run, version, 4, None, topics=[ShareFetchTopic(topic_id=bytes(range(16)), partitions=[row])])
     batch = ShareAcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[ACCEPT])
-    other = ShareRequestPartition(partition_index=0, acknowledgement_batches=[batch])
-    topics = [ShareRequestTopic(topic_id=bytes(range(16)), partitions=[other])]
+    other = ShareAcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+    topics = [ShareAcknowledgeTopic(topic_id=bytes(range(16)), partitions=[other])]
     acknowledge(run, version, 5, None, topics=topics)
 
 
@@ -454,7 +457,7 @@ def two_members(run: Run, version: int) -> None:
 
 def waiting(run: Run, version: int, topic: str, epoch: int, member: str = OTHER) -> Any:
     """Send a fetch that waits for records for a long time."""
-    rows = [ShareRequestTopic(topic_id=run.topic_id(topic), partitions=[ShareRequestPartition(partition_index=0)])]
+    rows = [ShareFetchTopic(topic_id=run.topic_id(topic), partitions=[ShareFetchPartition(partition_index=0)])]
     return run.send(
         SHARE_FETCH,
         version,

@@ -12,8 +12,8 @@ from kconsumer.errors import KafkaError
 from kconsumer.schema.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
 )
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 from support.harnesses.consumer_harness import EVERYTHING, ConsumerGroupHarness, topic_id
@@ -48,8 +48,8 @@ def recreate_topic(group: ConsumerGroupHarness) -> None:
 
 def fetched(topic: bytes, offset: int = 9, code: int = 0) -> OffsetFetchResponse:
     """Returns an OffsetFetch response for partition 0 of the topic with this id."""
-    partition = OffsetFetchResponsePartition(partition_index=0, committed_offset=offset, metadata="m", error_code=code)
-    topics = [OffsetFetchResponseTopic(topic_id=topic, partitions=[partition])]
+    partition = OffsetFetchResponsePartitions(partition_index=0, committed_offset=offset, metadata="m", error_code=code)
+    topics = [OffsetFetchResponseTopics(topic_id=topic, partitions=[partition])]
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
 
 

@@ -20,8 +20,8 @@ from kconsumer.errors import BrokerError, CommitFailedError, KafkaError, TopicAu
 from kconsumer.schema.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
 )
 from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
 from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness, topic_id
@@ -273,8 +273,8 @@ def test_commit(code: int, before_rebalance: bool) -> None:
 
 def fetched(code: int = 0, group_code: int = 0) -> OffsetFetchResponse:
     """Returns a response with offset 9 of t-0, or with these errors."""
-    row = OffsetFetchResponsePartition(partition_index=0, committed_offset=9, metadata="", error_code=code)
-    topic = OffsetFetchResponseTopic(name="t", topic_id=topic_id("t"), partitions=[row])
+    row = OffsetFetchResponsePartitions(partition_index=0, committed_offset=9, metadata="", error_code=code)
+    topic = OffsetFetchResponseTopics(name="t", topic_id=topic_id("t"), partitions=[row])
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])
 
 

@@ -34,8 +34,8 @@ from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
 from kconsumer.schema.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
 )
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 from support.harnesses.error_codes import CODE, COORDINATOR_ERRORS, LOADING, codes_for, name_of
@@ -354,8 +354,8 @@ def test_commit_of_an_older_generation(code: int, rebalancing: bool) -> None:
 
 def fetched(code: int = 0, group_code: int = 0) -> OffsetFetchResponse:
     """Returns a response with offset 9 of t-0, or with these errors."""
-    row = OffsetFetchResponsePartition(partition_index=0, committed_offset=9, metadata="", error_code=code)
-    topic = OffsetFetchResponseTopic(name="t", partitions=[row])
+    row = OffsetFetchResponsePartitions(partition_index=0, committed_offset=9, metadata="", error_code=code)
+    topic = OffsetFetchResponseTopics(name="t", partitions=[row])
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])
 
 

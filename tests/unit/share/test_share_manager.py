@@ -7,12 +7,12 @@ import pytest
 from kconsumer._common.error_codes import Errors
 from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError, TopicAuthorizationError
 from kconsumer.schema.share_group import (
-    NodeEndpoint,
     ShareAcknowledgeResponse,
     ShareFetchableTopicResponse,
     ShareFetchPartitionData,
     ShareFetchResponse,
     ShareLeaderIdAndEpoch,
+    ShareNodeEndpoint,
 )
 from kconsumer.share.acknowledgements import Commit
 from kconsumer.share.types import AcknowledgeType
@@ -102,7 +102,7 @@ def test_a_new_leader_is_named_in_the_response() -> None:
         records=b"",
         current_leader=ShareLeaderIdAndEpoch(leader_id=3, leader_epoch=5),
     )
-    endpoint = NodeEndpoint(node_id=3, host="other", port=9093)
+    endpoint = ShareNodeEndpoint(node_id=3, host="other", port=9093)
     topic = ShareFetchableTopicResponse(topic_id=T_ID, partitions=[moved])
     share.reply(share.request(), ShareFetchResponse(responses=[topic], node_endpoints=[endpoint]))
     assert ("3", 0) == ((request := share.request()).node, request.message.share_session_epoch)

@@ -29,7 +29,7 @@ from kconsumer.schema.offsets import (
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
 )
 from kconsumer.schema.topics import (
     DESCRIBE_CONFIGS,
@@ -161,7 +161,7 @@ def test_committed_offsets(cluster: Cluster, client: ClusterClient, named: bool)
     cluster.acls.add(Acl(USER, "READ", "topic", "shut"))
     client.call(OFFSET_COMMIT, 8, commit("mine", "open", "shut"))
     cluster.acls.remove(Acl(USER, "READ", "topic", "shut"))
-    topics = [OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in ("open", "shut")]
+    topics = [OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in ("open", "shut")]
     groups = [OffsetFetchRequestGroup(group_id=name, topics=topics if named else None) for name in ("mine", "other")]
     response = client.call(OFFSET_FETCH, 8, OffsetFetchRequest(groups=groups))
     assert {"mine": 0, "other": GROUP_DENIED} == {group.group_id: group.error_code for group in response.groups}

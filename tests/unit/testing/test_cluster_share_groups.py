@@ -10,11 +10,13 @@ from kconsumer.schema.share_group import (
     SHARE_FETCH,
     SHARE_GROUP_HEARTBEAT,
     ShareAcknowledgementBatch,
+    ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
+    ShareAcknowledgeTopic,
+    ShareFetchPartition,
     ShareFetchRequest,
+    ShareFetchTopic,
     ShareGroupHeartbeatRequest,
-    ShareRequestPartition,
-    ShareRequestTopic,
 )
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
@@ -58,7 +60,7 @@ class FakeShareMember:
 
     def fetch(self, *, wait_ms: int = 0) -> Any:
         """Returns the response to a ShareFetch of the partition."""
-        topic = ShareRequestTopic(topic_id=self.cluster.topics["t"].id, partitions=[ShareRequestPartition()])
+        topic = ShareFetchTopic(topic_id=self.cluster.topics["t"].id, partitions=[ShareFetchPartition()])
         message = ShareFetchRequest(
             group_id="g",
             member_id=self.id,
@@ -75,8 +77,8 @@ class FakeShareMember:
     def acknowledge(self, first: int, last: int, kind: int = 1) -> Any:
         """Returns the response to a ShareAcknowledge."""
         batch = ShareAcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
-        row = ShareRequestPartition(partition_index=0, acknowledgement_batches=[batch])
-        topics = [ShareRequestTopic(topic_id=self.cluster.topics["t"].id, partitions=[row])]
+        row = ShareAcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+        topics = [ShareAcknowledgeTopic(topic_id=self.cluster.topics["t"].id, partitions=[row])]
         message = ShareAcknowledgeRequest(
             group_id="g", member_id=self.id, share_session_epoch=self.session_epoch, topics=topics
         )

@@ -11,8 +11,9 @@ from kconsumer.schema.group_deletion import (
     DeletableGroupResult,
     DeleteGroupsResponse,
     OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
 )
-from kconsumer.schema.offsets import OffsetCommitResponseTopic
 from kconsumer.testing.cluster.groups.group import Group, GroupError
 from kconsumer.testing.cluster.groups.offset_commits import KnownPartition, PartitionErrors, known_partitions
 from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
@@ -66,7 +67,7 @@ class GroupDeletion:
             return OffsetDeleteResponse(error_code=error.error)
         for partition in partitions:
             errors.add(partition.row, partition.index, self._delete_offset(group, partition))
-        return OffsetDeleteResponse(topics=errors.rows(OffsetCommitResponseTopic))
+        return OffsetDeleteResponse(topics=[_response_topic(*item) for item in errors.topics.items()])
 
     def _delete_offset(self, group: Group, partition: KnownPartition) -> int:
         """Delete one offset, unless the group subscribes to its topic. Returns the error code."""
@@ -125,3 +126,8 @@ class GroupDeletion:
         if offset.expire_ms is not None:
             return wall_ms >= offset.expire_ms
         return wall_ms - start >= self._settings.offsets_retention_minutes * 60_000
+
+
+def _response_topic(key: tuple[str, bytes], rows: list[tuple[int, int]]) -> OffsetDeleteResponseTopic:
+    partitions = [OffsetDeleteResponsePartition(partition_index=index, error_code=error) for index, error in rows]
+    return OffsetDeleteResponseTopic(name=key[0], partitions=partitions)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.offsets import (
     OFFSET_COMMIT,
     OffsetCommitResponse,
@@ -20,6 +19,7 @@ from kconsumer.schema.offsets import (
 from kconsumer.schema.transactions import (
     TXN_OFFSET_COMMIT,
     TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from kconsumer.testing.cluster.cluster import Cluster
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 
-T = TypeVar("T")
 TOPIC_IDS_VERSION = 10
 GROUP_NOT_FOUND_VERSION = 9  # before, a missing group is reported as ILLEGAL_GENERATION
 NO_RETENTION = -1
@@ -42,17 +41,11 @@ class PartitionErrors:
     """The error of each partition in a request about partitions, by topic, in the order of Kafka's responses."""
 
     def __init__(self) -> None:
-        # By name and id as in the request.
-        self._topics: dict[tuple[str, bytes], list[OffsetCommitResponsePartition]] = {}
+        self.topics: dict[tuple[str, bytes], list[tuple[int, int]]] = {}  # by name and id as in the request
 
     def add(self, topic: Any, partition: int, error: int) -> None:
         """Add the error of one partition. `topic` is its row in the request."""
-        row = OffsetCommitResponsePartition(partition_index=partition, error_code=error)
-        self._topics.setdefault((topic.name, getattr(topic, "topic_id", ZERO_UUID)), []).append(row)
-
-    def rows(self, topic: Callable[..., T]) -> list[T]:
-        """Returns the rows of the response, which are created by `topic`."""
-        return [topic(name=key[0], topic_id=key[1], partitions=rows) for key, rows in self._topics.items()]
+        self.topics.setdefault((topic.name, getattr(topic, "topic_id", b"")), []).append((partition, error))
 
 
 class KnownPartition:
@@ -118,7 +111,7 @@ class OffsetCommits(GroupHandlers):
         by_id = request.version >= TOPIC_IDS_VERSION
         partitions = known_partitions(self._coordinator.cluster, request.message.topics, errors, by_id=by_id)
         commit_each(partitions, errors, partial(self._accept, request, now), partial(self._store, request, now))
-        return OffsetCommitResponse(topics=errors.rows(OffsetCommitResponseTopic))
+        return OffsetCommitResponse(topics=[_response_topic(*item) for item in errors.topics.items()])
 
     def _accept(self, request: Request, now: float, partitions: list[KnownPartition]) -> None:
         """Raise GroupError if the group does not accept a commit."""
@@ -171,6 +164,12 @@ def committed_offset(
     return CommittedOffset(row.committed_offset, row.committed_leader_epoch, metadata, wall_ms, expire_ms)
 
 
+def _response_topic(key: tuple[str, bytes], rows: list[tuple[int, int]]) -> OffsetCommitResponseTopic:
+    name, topic_id = key
+    partitions = [OffsetCommitResponsePartition(partition_index=index, error_code=error) for index, error in rows]
+    return OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=partitions)
+
+
 TXN_TOPIC_IDS_VERSION = 6
 LOADING_VERSION = 2  # before, producers cannot handle COORDINATOR_LOAD_IN_PROGRESS
 STALE_MEMBER: dict[int, int] = {Errors.STALE_MEMBER_EPOCH: Errors.ILLEGAL_GENERATION}
@@ -185,7 +184,7 @@ class OffsetTransactions(GroupHandlers):
         by_id = request.version >= TXN_TOPIC_IDS_VERSION
         partitions = known_partitions(self._coordinator.cluster, request.message.topics, errors, by_id=by_id)
         commit_each(partitions, errors, partial(self._accept, request, now), partial(self._stage, request, now))
-        return TxnOffsetCommitResponse(topics=errors.rows(TxnOffsetCommitResponseTopic))
+        return TxnOffsetCommitResponse(topics=[_transaction_topic(*item) for item in errors.topics.items()])
 
     def _accept(self, request: Request, now: float, partitions: list[KnownPartition]) -> None:
         """Raise GroupError if the transaction or the group does not accept the offsets."""
@@ -236,3 +235,9 @@ class OffsetTransactions(GroupHandlers):
             message.producer_id, message.group_id, partition.topic.name, partition.index, offset
         )
         return Errors.NONE
+
+
+def _transaction_topic(key: tuple[str, bytes], rows: list[tuple[int, int]]) -> TxnOffsetCommitResponseTopic:
+    name, topic_id = key
+    partitions = [TxnOffsetCommitResponsePartition(partition_index=index, error_code=error) for index, error in rows]
+    return TxnOffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=partitions)

@@ -10,10 +10,13 @@ from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.offsets import (
     OFFSET_FETCH,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
 from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers
 from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
@@ -32,9 +35,9 @@ class OffsetFetches(GroupHandlers):
     def _fetch(self, request: Request, now: float) -> OffsetFetchResponse:
         if request.version >= GROUPS_VERSION:
             return OffsetFetchResponse(groups=[self._group(row, request, now) for row in request.message.groups])
-        only = OffsetFetchRequestGroup(group_id=request.message.group_id, topics=request.message.topics)
-        group = self._group(only, request, now)
-        return OffsetFetchResponse(error_code=group.error_code, topics=group.topics)
+        group = self._group(_single_group(request), request, now)
+        topics = [_single_group_topic(topic) for topic in group.topics]
+        return OffsetFetchResponse(error_code=group.error_code, topics=topics)
 
     def _group(self, row: OffsetFetchRequestGroup, request: Request, now: float) -> OffsetFetchResponseGroup:
         """Returns the row of one group in the response: its offsets, or an error."""
@@ -67,7 +70,7 @@ class OffsetFetches(GroupHandlers):
                     continue
                 name = topic.name
             partitions = [self._partition(group_id, name, index, stable=stable) for index in row.partition_indexes]
-            known.append(OffsetFetchResponseTopic(name=name, topic_id=row.topic_id, partitions=partitions))
+            known.append(OffsetFetchResponseTopics(name=name, topic_id=row.topic_id, partitions=partitions))
         return known + _with_error(unknown, Errors.UNKNOWN_TOPIC_ID)
 
     def _all_topics(self, group_id: str, *, stable: bool, by_id: bool) -> list[Any]:
@@ -82,10 +85,10 @@ class OffsetFetches(GroupHandlers):
                 continue
             partitions = [self._partition(group_id, name, index, stable=stable) for index in offsets]
             topic_id = ZERO_UUID if topic is None else topic.id
-            rows.append(OffsetFetchResponseTopic(name=name, topic_id=topic_id, partitions=partitions))
+            rows.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions))
         return rows
 
-    def _partition(self, group_id: str, topic: str, index: int, *, stable: bool) -> OffsetFetchResponsePartition:
+    def _partition(self, group_id: str, topic: str, index: int, *, stable: bool) -> OffsetFetchResponsePartitions:
         """Returns the row of one partition, with its committed offset.
 
         If `stable` is True and an open transaction has an offset of the partition, the row has UNSTABLE_OFFSET_COMMIT
@@ -99,9 +102,9 @@ class OffsetFetches(GroupHandlers):
 
 def _partition_row(
     index: int, offset: CommittedOffset | None, error: int = Errors.NONE
-) -> OffsetFetchResponsePartition:
+) -> OffsetFetchResponsePartitions:
     """Returns the row of one partition. If `offset` is None, the row has the offset -1 and empty metadata."""
-    return OffsetFetchResponsePartition(
+    return OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=NO_OFFSET if offset is None else offset.offset,
         committed_leader_epoch=-1 if offset is None else offset.leader_epoch,
@@ -110,13 +113,39 @@ def _partition_row(
     )
 
 
-def _with_error(topics: Sequence[Any] | None, error: int) -> list[OffsetFetchResponseTopic]:
+def _with_error(topics: Sequence[Any] | None, error: int) -> list[OffsetFetchResponseTopics]:
     """Returns response rows for the topics of a request, with the same error in every partition."""
     return [
-        OffsetFetchResponseTopic(
+        OffsetFetchResponseTopics(
             name=topic.name,
             topic_id=topic.topic_id,
             partitions=[_partition_row(index, None, error) for index in topic.partition_indexes],
         )
         for topic in topics or ()
     ]
+
+
+def _single_group(request: Request) -> OffsetFetchRequestGroup:
+    """Returns the group of a request in a version below 8, as a row of the newer versions."""
+    message = request.message
+    topics = message.topics
+    if topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics
+        ]
+    return OffsetFetchRequestGroup(group_id=message.group_id, topics=topics)
+
+
+def _single_group_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
+    """Returns the row of a topic in the form of versions below 8. `topic`: the row in the form of newer versions."""
+    partitions = [
+        OffsetFetchResponsePartition(
+            partition_index=row.partition_index,
+            committed_offset=row.committed_offset,
+            committed_leader_epoch=row.committed_leader_epoch,
+            metadata=row.metadata,
+            error_code=row.error_code,
+        )
+        for row in topic.partitions
+    ]
+    return OffsetFetchResponseTopic(name=topic.name, partitions=partitions)

@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.schema.fetch import NodeEndpoint
 from kconsumer.schema.share_group import (
     SHARE_ACKNOWLEDGE,
     ShareAcknowledgePartitionData,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
     ShareLeaderIdAndEpoch,
+    ShareNodeEndpoint,
 )
 from kconsumer.testing.cluster.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from kconsumer.testing.cluster.groups.group import GroupError
@@ -153,14 +153,14 @@ class ShareRequests:
         partition = self._cluster.topics_by_id[key[0]].partitions[key[1]]
         return ShareLeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
 
-    def endpoints(self, leaders: list[ShareLeaderIdAndEpoch]) -> list[NodeEndpoint]:
+    def endpoints(self, leaders: list[ShareLeaderIdAndEpoch]) -> list[ShareNodeEndpoint]:
         """Returns the addresses of leaders."""
         nodes = {
             leader.leader_id: self._cluster.brokers[leader.leader_id]
             for leader in leaders
             if leader.leader_id != NO_LEADER
         }
-        return [NodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in nodes.values()]
+        return [ShareNodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in nodes.values()]
 
 
 def _are_valid(batches: list[AckBatch], last_type: int) -> bool:
