@@ -109,7 +109,7 @@ def _prompt(name: str) -> str:
     try:
         return getpass.getpass(f"{name}: ")
     except EOFError:
-        raise UsageError(f"--ask {name}: there is no terminal, and standard input has ended") from None
+        raise UsageError(f"{name}: nothing was entered, and standard input has ended") from None
 
 
 def _of_file(path: str | None) -> Mapping[str, object]:

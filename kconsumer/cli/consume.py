@@ -273,14 +273,14 @@ def _check(args: argparse.Namespace) -> None:
     _check_settings(args)
 
 
-#: Options of the consumer that have no effect on the command -> what replaces them.
+#: Options of the consumer that have no effect on the command -> what to use, or why.
 UNUSED = {"consumer_timeout_ms": "use --timeout", "enable_auto_offset_store": "what was written is committed"}
-OF_GROUPS = {"auto_commit_interval_ms", "group_remote_assignor", "heartbeat_interval_ms", "max_poll_interval_ms",
-             "assignors", "session_timeout_ms"}  # fmt: skip
+OF_GROUPS = {"assignors", "auto_commit_interval_ms", "group_instance_id", "group_protocol", "group_remote_assignor",
+             "heartbeat_interval_ms", "max_poll_interval_ms", "session_timeout_ms"}  # fmt: skip
 
 
 def _check_settings(args: argparse.Namespace) -> None:
-    """Raise UsageError for options of -X and -s that have no effect."""
+    """Raise UsageError for options of -X that have no effect."""
     given = {canonical_name(key): key for key, _ in args.settings}
     for name, key in given.items():
         reason = UNUSED.get(name)
@@ -290,20 +290,6 @@ def _check_settings(args: argparse.Namespace) -> None:
             reason = "-o writes row groups of its own size"
         if reason is not None:
             raise UsageError(f"-X {key} has no effect: {reason}")
-    used = _used_parts(args)
-    for part in decoded_parts(dict(args.settings)) | {part for part, _ in args.decode}:
-        if part not in used:
-            raise UsageError(f"the {part} deserializer has no effect, because no {part} is printed; see -f")
-
-
-def _used_parts(args: argparse.Namespace) -> set[str]:
-    """Returns which of key and value are printed, written or examined."""
-    if args.output is not None or args.format == "json" or args.skip_undecodable:
-        return {"key", "value"}
-    tokens = "s" if args.format in (None, "text") else "".join(re.findall("%(.)", args.format))
-    used = {"key": "k" in tokens or args.key is not None}
-    used["value"] = bool(set("sx") & set(tokens)) or args.grep is not None
-    return {part for part, is_used in used.items() if is_used}
 
 
 NO_GROUP: Mapping[str, object] = {"enable_auto_commit": False, "group_instance_id": None}

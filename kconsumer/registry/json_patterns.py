@@ -14,13 +14,18 @@ __all__ = ["with_python_patterns"]
 
 Ranges = tuple[tuple[int, int], ...]  # the first and the last code point of each range
 
-NAMED_SCHEMAS = ("properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies")
-DATA = ("const", "enum", "default", "examples")  # keywords that contain values, not schemas
+#: Keywords that contain schemas, by names, and those that contain one schema or a list. Other keywords contain values.
+NAMED_SCHEMAS = {"properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"}
+SCHEMAS = {
+    "additionalItems", "additionalProperties", "allOf", "anyOf", "contains", "contentSchema", "else", "if", "items",
+    "not", "oneOf", "prefixItems", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
+}  # fmt: skip
 
 TOKEN = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\[pP](?:\{(?P<long>\^?[\w=]+)\}|(?P<short>[A-Z]))|\\k<(?P<back>\w+)>"
-    r"|\\[ux]\{(?P<code>[0-9A-Fa-f]{1,6})\}|\\u(?P<high>[dD][89abAB]\w\w)\\u(?P<low>[dD][c-fC-F]\w\w)"
-    r"|\\c(?P<control>[A-Za-z])|\\(?P<letter>.)|(?P<group>\(\?<)(?=\w)|(?P<open>\[\^?\]?)|.",
+    r"|\\[ux]\{(?P<code>[0-9A-Fa-f]{1,6})\}|\\u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})"
+    r"|\\c(?P<control>[A-Za-z])|\\(?P<letter>.)|(?P<group>\(\?<)(?=\w)|(?P<open>\[\^?\]?)"
+    r"|(?P<dash>-)(?=\\[dDhHpPsSvVwW])|(?P<both>&&)|.",
     re.DOTALL | re.ASCII,
 )
 LETTERS = {"z": r"\Z", "Z": r"(?=\n?\Z)", "e": r"\x1b", "R": r"(?:\r\n|[\n-\r\x85\u2028\u2029])"}
@@ -46,10 +51,14 @@ def with_python_patterns(schema: Any) -> Any:
         if key == "pattern" and isinstance(part, str):
             found[key] = _python_pattern(part)
         elif key in NAMED_SCHEMAS and isinstance(part, dict):
-            rename = _python_pattern if key == "patternProperties" else str
-            found[key] = {rename(name): with_python_patterns(inner) for name, inner in part.items()}
+            found[key] = named = {}
+            for name, inner in part.items():
+                renamed = _python_pattern(name) if key == "patternProperties" else name
+                while renamed in named:  # two patterns may have one translation
+                    renamed += "(?:)"
+                named[renamed] = with_python_patterns(inner)
         else:
-            found[key] = part if key in DATA else with_python_patterns(part)
+            found[key] = with_python_patterns(part) if key in SCHEMAS else part
     return found
 
 
@@ -81,13 +90,17 @@ class _Translator:
         if match["letter"]:
             return self._letter(match["letter"])
         if match["back"] or match["group"]:
-            return f"(?P={match['back']})" if match["back"] else "(?P<"
+            return f"(?P={match['back']})" if match["back"] else text if self._in_set else "(?P<"
         if match["code"] or match["control"]:
             return _shown(int(match["code"], 16) if match["code"] else ord(match["control"]) & 31)
         if match["high"]:
             return _shown(0x10000 + ((int(match["high"], 16) & 1023) << 10) + (int(match["low"], 16) & 1023))
         if match["quoted"] is not None:
             return re.escape(match["quoted"])
+        if match["dash"] and self._in_set:  # no range begins before a class
+            return r"\-"
+        if match["both"] and self._in_set:
+            raise re.error("sets with && are not supported")
         if match["open"] and not self._in_set:
             self._in_set = True
             return text.replace("]", r"\]")

@@ -1,12 +1,14 @@
 """Deserializes JSON values with schemas of a registry into Python objects, and validates them.
 
-Schemas mean what they mean for Confluent's deserializer in Java: names of references are found wherever they are
-relative to, `$ref: "#/$defs/…"` finds what is in `definitions`, and patterns have the syntax of ECMAScript and Java.
+Schemas mean what they mean for Confluent's deserializer in Java: a reference is found by its name, also relative to
+another reference, `$ref: "#/$defs/…"` finds what is in `definitions`, and patterns have the syntax of ECMAScript and
+Java.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from decimal import Context, Decimal
 from typing import Any
@@ -70,7 +72,9 @@ class JsonValidators:
 
     def _multiple_of(self, validator: Any, factor: Any, number: Any, schema: Any) -> Iterator[Any]:
         """Yields an error for a number that is not a multiple of another, by their digits: 4.35 is one of 0.01."""
-        if validator.is_type(number, "number") and EXACT.remainder(Decimal(str(number)), Decimal(str(factor))):
+        if not validator.is_type(number, "number"):
+            return
+        if not math.isfinite(number) or EXACT.remainder(Decimal(str(number)), Decimal(str(factor))):
             yield self._library.ValidationError(f"{number!r} is not a multiple of {factor}")
 
     def get(self, key: SchemaId) -> Any:
@@ -110,7 +114,8 @@ class JsonValidators:
         known = required("jsonschema_specifications", "a JSON schema").REGISTRY
 
         def retrieve(uri: str) -> Any:
-            """Returns what has no such address: a schema whose name is the end of it, or the schema of a draft."""
+            """Returns the schema for an address under which none is stored: the reference with whose name the address
+            ends, or the schema of a draft."""
             host, path = urlsplit(uri).netloc, f"/{unquote(uri)}"
             for name in sorted(referred, key=len, reverse=True):
                 if host in hosts and path.endswith(f"/{unquote(name).removeprefix('./')}"):
@@ -128,7 +133,7 @@ class JsonValidators:
         return self._drafts.get(_draft(named), self._drafts[DEFAULT_DRAFT])
 
     def _document(self, document: Any, validator: Any) -> Any:
-        """Returns a schema as Confluent's Java reads it, for Python's patterns, and to be validated with a class."""
+        """Returns a schema with what Confluent's Java adds to it, and with patterns in Python's syntax."""
         found = with_python_patterns(document)
         if isinstance(found, dict):
             if self._class(document) is validator:  # by its name, jsonschema would choose a class of its own

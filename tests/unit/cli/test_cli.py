@@ -361,9 +361,6 @@ def test_errors_are_one_line(
         (["-X", "session_timeout_ms=9000"], "has no effect: there is no group without -g"),
         (["-X", "assignors=range"], "has no effect: there is no group without -g"),
         (["-o", "x.arrow", "-X", "max_poll_records=1"], "has no effect: -o writes row groups of its own size"),
-        (["-X", "key_deserializer=json"], "the key deserializer has no effect, because no key is printed; see -f"),
-        (["-f", "%k %%s", "-s", "value=avro", "-r", "mock://r"], "the value deserializer has no effect"),
-        (["-f", "%S%h", "-X", "value.deserializer=json"], "the value deserializer has no effect"),
     ],
 )
 def test_usage_errors(capfd: pytest.CaptureFixture[str], arguments: list[str], reason: str) -> None:

@@ -89,7 +89,7 @@ def test_a_prompt_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         raise EOFError
 
     monkeypatch.setattr("getpass.getpass", ask)
-    with pytest.raises(UsageError, match="--ask ssl_key_password: there is no terminal"):
+    with pytest.raises(UsageError, match="ssl_key_password: nothing was entered"):
         options("-b", "c:1", "--ask", "ssl_key_password")
 
 

@@ -305,6 +305,15 @@ def test_late_acknowledgements_go_apart() -> None:
     assert [RequestKind.LATE] == [each.kind for each in batch.take(100.0)]
 
 
+def test_a_late_renewal() -> None:
+    """A record whose lock may have expired before its renewal is lost: another member may have accepted it."""
+    batch = AcquiredBatch(1, TopicIdPartition(b"t" * 16, 0), TP, locked_until=100.0)
+    for offset, sent_at in ((0, 99.0), (1, 100.0)):
+        batch.renewing[offset] = object()  # type: ignore[assignment]
+        batch.renewals_done([offset], None, LockTime(sent_at, sent_at + 50.0))
+    assert [0] == list(batch.renewed)
+
+
 def test_a_commit_waits_for_all_partitions() -> None:
     """The promise is done with the last result, and the first error of a partition counts."""
     commit, error = Commit(0.0), KafkaError("no")
