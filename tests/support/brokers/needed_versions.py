@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from support.brokers.kafka_jars import release_of
 
-ELECTIONS = "2.2: elections of preferred leaders by clients (KIP-183)"
 EPOCHS_OF_OFFSETS = "2.2: leader epochs in responses of ListOffsets"
 KNOWN_MEMBERS = "2.2: members have an id before they join (KIP-394); the coordinator waits for one that does not return"
 STATIC_MEMBERS = "2.3: static members (KIP-345)"
 INCREMENTAL_CHANGES = "2.3: IncrementalAlterConfigs (KIP-339)"
+EPOCHS_OF_LEADERS = "2.4: leader epochs in Metadata that never go backwards, without which no truncation is detected"
 OFFSET_DELETE = "2.4: OffsetDelete (KIP-496)"
 GENERATIONS = "2.5: transactions that check the member and generation of their offsets (KIP-447)"
 REQUEST_LOG = "2.7: request logs in JSON (KIP-673), from which the tests take what was requested"
@@ -86,7 +86,7 @@ NEEDED_VERSIONS: dict[str, str] = {
     "test_tls.py::test_failures_are_raised_at_once": ALERTS,
     "test_tls.py::test_large_records": KEY_UPDATES,
     "test_tls.py::test_single_records": KEY_UPDATES,
-    "test_truncation.py::test_the_old_leader_returns": ELECTIONS,
+    "test_truncation.py": EPOCHS_OF_LEADERS,
     "test_who_serves.py": REQUEST_LOG,
     "test_who_serves.py::test_new_leader_is_followed_without_metadata": NEW_LEADERS,
 }
