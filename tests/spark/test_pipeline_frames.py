@@ -85,7 +85,7 @@ def test_random_expressions(spark: Any, tmp_path: Path, key: str, value: object)
 def test_inner_fields_with_one_name(spark: Any, tmp_path: Path, parser: str, kind: str) -> None:
     """Two fields of an inner struct whose names differ in case only are refused before anything is written."""
     config = parse(document(tmp_path, decode__schema=f"x {kind}", decode__parser=parser))
-    with pytest.raises(ConfigError, match=r"decode\.schema has two fields with one name for Spark"):
+    with pytest.raises(ConfigError, match=r"two fields with one name for Spark: (a, A|é, É)$"):
         run(config, spark)
     assert not (tmp_path / "checkpoint").exists()
 

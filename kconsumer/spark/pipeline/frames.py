@@ -174,9 +174,9 @@ def _check_names(spark: Any, kind: StructType, decode: Decode) -> None:
             raise ConfigError(f"decode.required has {name!r}, which is not in decode.schema")
 
     def check(part: dict[str, Any]) -> dict[str, Any]:
-        inner = [each["name"] for each in part.get("fields", ())]
-        if len(set(map(fold, inner))) < len(inner):
-            raise ConfigError(f"decode.schema has two fields with one name for Spark: {', '.join(inner)}")
+        folded = [fold(each["name"]) for each in part.get("fields", ())]
+        if twins := [each["name"] for each in part.get("fields", ()) if folded.count(fold(each["name"])) > 1]:
+            raise ConfigError(f"decode.schema has two fields with one name for Spark: {', '.join(twins)}")
         return part
 
     json.loads(kind.json(), object_hook=check)  # each type in it is an object
