@@ -20,6 +20,7 @@ from support.spark.python_path import python_path
 from support.spark.recorded_source import Parity
 from support.spark.spark_jars import SPARK_VERSION, has_own_source, postgres_driver, spark_kafka_jars
 from support.spark.spark_settings import session_settings
+from support.spark.table_formats import FORMATS, jars, placed
 
 LONGEST = (
     "test_spark_parity_stream.py",
@@ -57,9 +58,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         )
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """A session with two cores."""
+def session(settings: dict[str, str], packages: list[Any]) -> Iterator[Any]:
+    """Yield a session with two cores."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = python_path()  # of the processes that plan, and of tasks
     from pyspark.sql import SparkSession
@@ -67,14 +67,29 @@ def spark() -> Iterator[Any]:
     import kconsumer.spark
 
     builder = SparkSession.builder.master("local[2]").appName("kconsumer tests")
-    jars = ",".join(map(str, [*postgres_driver(), *(spark_kafka_jars() if has_own_source() else [])]))
-    for key, value in {**session_settings(), "spark.jars": jars}.items():
+    for key, value in {**session_settings(), **settings, "spark.jars": ",".join(map(str, packages))}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    kconsumer.spark.register(session)
-    yield session
-    session.stop()
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    kconsumer.spark.register(made)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The session of all tests here that can share one."""
+    yield from session({}, [*postgres_driver(), *(spark_kafka_jars() if has_own_source() else [])])
+
+
+@pytest.fixture(scope="session")
+def tables_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session with the packages of Delta and Iceberg. A process has this session or `spark`."""
+    folder, settings = tmp_path_factory.mktemp("tables"), dict[str, str]()
+    for about in FORMATS.values():
+        settings |= placed(about["spark"], folder)
+    settings["spark.sql.extensions"] = ",".join(about["spark"]["spark.sql.extensions"] for about in FORMATS.values())
+    yield from session(settings, [jar for form in FORMATS for jar in jars(form)])
 
 
 @pytest.fixture(scope="session")

@@ -6,27 +6,19 @@ The packages are those for Spark 4.1, the newest version for which both exist: `
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kconsumer.spark.pipeline import parse, run
 from support.brokers.kafka import Kafka
-from support.spark import spark_tables, table_formats
-from support.spark.python_path import python_path
 from support.spark.table_formats import FORMATS, placed
 
 RECORDS, MORE = 500, 100
 OPENS_MS = 1_780_272_000_000  # 2026-06-01 00:00 UTC
 WATERMARK_S = 10
-SMALL = {
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
 HALF = "get_json_object(to_json(struct(*)), '$.half')"  # null if the table does not have the column
 
 
@@ -54,17 +46,12 @@ def written(kafka: Kafka, topic: str, folder: Path, form: str) -> dict[str, Any]
             },
             "run": {"name": topic, "checkpoint": str(folder / "checkpoint")},
         },
-        "spark": {**SMALL, **placed(about["spark"], folder)},
         "read": {
             "table": f"SELECT id, date, {HALF} FROM {tables['rows']} ORDER BY id",
             "types": f"SELECT DISTINCT typeof(id) FROM {tables['rows']}",
             "windows": f"SELECT unix_millis(window_start), `rows` FROM {tables['windows']} ORDER BY 1",
         },
-        "more": {"topic": topic, "values": [value(number) for number in range(RECORDS, RECORDS + MORE)]},
-        "changed": {
-            "schema": "id long, at long, half double",
-            "before": [placed({"": text}, folder)[""] for text in about["widening"]],
-        },
+        "widening": [placed({"": text}, folder)[""] for text in about["widening"]],
     }  # fmt: skip
 
 
@@ -72,12 +59,14 @@ def written(kafka: Kafka, topic: str, folder: Path, form: str) -> dict[str, Any]
 @pytest.mark.tables
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("form", FORMATS)
-def test_rows_are_in_the_table_once(kafka: Kafka, topic_name: str, tmp_path: Path, form: str) -> None:
+def test_rows_are_in_the_table_once(
+    tables_spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, form: str
+) -> None:
     """The rows and windows of a micro-batch that is run again, because the driver died before it recorded the end of
     it, are in the tables once. The next run continues after them, with a wider type and a new column.
     """
     document = written(kafka, topic_name, tmp_path, form)
-    first, again, last = run(table_formats.jars(form), document)
+    first, again, last = runs(tables_spark, kafka, document)
     assert (RECORDS, RECORDS, MORE) == (first["rows"], again["rows"], last["rows"])
     # Before pyspark 4.2, windows that have ended are written by the next run.
     for found, rows, before in ((first, RECORDS, 0), (again, RECORDS, 0), (last, RECORDS + MORE, RECORDS)):
@@ -93,7 +82,7 @@ def test_rows_are_in_the_table_once(kafka: Kafka, topic_name: str, tmp_path: Pat
 @pytest.mark.long
 @pytest.mark.tables
 @pytest.mark.timeout(400)
-def test_snapshots_that_have_expired(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+def test_snapshots_that_have_expired(tables_spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """The rows of the first micro-batch, which is run again, are in an Iceberg table once, although its snapshot has
     expired: the table was rewritten since.
     """
@@ -101,13 +90,12 @@ def test_snapshots_that_have_expired(kafka: Kafka, topic_name: str, tmp_path: Pa
     pipeline = document["pipeline"]
     pipeline["decode"]["metadata"] = ["kafka_partition", "kafka_offset"]
     del pipeline["aggregate"], document["read"]["windows"]  # windows have no place in a topic by which they are found
-    document["spark"]["spark.sql.extensions"] = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
     document["meanwhile"] = [
         "CALL lake.system.rewrite_data_files(table => 'shop.rows', options => map('rewrite-all', 'true'))",
         "CALL lake.system.expire_snapshots('shop.rows', TIMESTAMP '2100-01-01 00:00:00', 1)",
     ]
     document["read"]["snapshots"] = "SELECT count(*) FROM lake.shop.rows.snapshots"
-    first, again, last = run(table_formats.jars("iceberg"), document)
+    first, again, last = runs(tables_spark, kafka, document)
     assert [[1]] == first["snapshots"] == again["snapshots"], "the rows are not written again"
     for found, rows in ((first, RECORDS), (again, RECORDS), (last, RECORDS + MORE)):
         assert list(range(rows)) == [number for number, *_ in found["table"]]
@@ -118,10 +106,30 @@ def value(number: int) -> str:
     return json.dumps({"id": number, "at": OPENS_MS + number * 1000, "half": number + 0.5})
 
 
-def run(jars: list[str], document: dict[str, Any]) -> Any:
-    """Run the script. Returns the results of its runs."""
-    environment = {"PYSPARK_PYTHON": sys.executable, **os.environ, "PYTHONPATH": python_path()}
-    command = [sys.executable, str(spark_tables.__file__), json.dumps(jars), json.dumps(document)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert 0 == done.returncode, done.stderr[:3000] + done.stderr[-1000:]
-    return json.loads(done.stdout.splitlines()[-1])
+def forget_last(checkpoint: Path) -> None:
+    """Undo the last micro-batch of each query, as if the driver had died before it noted its end."""
+    for commits in checkpoint.glob("*/commits"):
+        newest = max(int(path.name) for path in commits.glob("[0-9]*"))
+        for path in (commits / str(newest), commits / f".{newest}.crc"):
+            path.unlink()
+
+
+def runs(spark: Any, kafka: Kafka, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Run a pipeline, forget that its last micro-batch was done, execute the statements of `meanwhile`, run it again,
+    and once more with other records, a wider type and a new column. Yields what the queries of `read` find each time.
+    """
+    given = document["pipeline"]
+    for table in ("lake.shop.rows", "lake.shop.windows"):
+        spark.sql(f"DROP TABLE IF EXISTS {table} PURGE")
+    for number in range(3):
+        if number == 1:
+            forget_last(Path(given["run"]["checkpoint"]))
+        if number == 2:
+            kafka.produce(
+                given["source"]["subscribe"], [value(each).encode() for each in range(RECORDS, RECORDS + MORE)]
+            )
+            given["decode"]["schema"] = "id long, at long, half double"
+        for statement in ([], document.get("meanwhile", []), document["widening"])[number]:
+            spark.sql(statement)
+        found = {"rows": run(parse(given), spark).rows}
+        yield found | {name: list(map(list, spark.sql(query).collect())) for name, query in document["read"].items()}

@@ -2,8 +2,8 @@
 
     python killed_run.py DOCUMENT SETTINGS STEP          # JSON: the pipeline, settings of the session; a number
 
-The steps are those before a file is renamed, after all of them are, and before a transaction begins. A test that dies
-in its own process passes another end to `die_at`.
+The steps are those before a file is renamed, after all of them are, before a transaction begins, and before a table is
+created and after it. A test that dies in its own process passes another end to `die_at`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kconsumer.spark.pipeline import sinks
 from kconsumer.spark.pipeline.jdbc_sink import JdbcSink
 from kconsumer.spark.pipeline.reporting import Reporter
-from kconsumer.spark.pipeline.sinks import Folder
 from support.spark.python_path import python_path
 
 
-def die_at(step: int, end: Callable[[], None], change: Callable[[type, str, Any], None] = setattr) -> None:
-    """Call `end` at a step of the pipelines that run from now on. `change` replaces a method of a class."""
+def die_at(step: int, end: Callable[[], None], change: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Call `end` at a step of the pipelines that run from now on. `change` replaces a method or a function."""
     steps = itertools.count()
 
     def dying(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,9 +36,10 @@ def die_at(step: int, end: Callable[[], None], change: Callable[[type, str, Any]
 
         return call
 
-    change(Folder, "move", dying(Folder.move))
-    change(Reporter, "counted", dying(Reporter.counted))
-    change(JdbcSink, "_copy", dying(JdbcSink._copy))
+    methods = ((sinks.Folder, "move"), (Reporter, "counted"), (JdbcSink, "_copy"), (sinks.DeltaSink, "_append"),
+               (sinks.IcebergSink, "write"), (sinks.IcebergSink, "_create"), (sinks, "comparable"))  # fmt: skip
+    for owner, name in methods:  # a merge calls the last one between the creation of a table and its statement
+        change(owner, name, dying(getattr(owner, name)))
 
 
 def run_and_kill(document: dict[str, Any], settings: dict[str, str], step: int, output: Path) -> None:

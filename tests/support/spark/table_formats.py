@@ -36,6 +36,7 @@ FORMATS: dict[str, dict[str, Any]] = {
         "tables": {"rows": "lake.shop.rows", "windows": "lake.shop.windows"},
         "widening": (),
         "spark": {
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
             "spark.sql.catalog.lake.type": "hadoop",
             "spark.sql.catalog.lake.cache-enabled": "false",  # else a session sees what another wrote 30 s later
