@@ -54,7 +54,7 @@ DIRECTIVES = {
     "wraparound": False,
     "cdivision": True,
     "linetrace": KIND == "trace",
-    "freethreading_compatible": True,  # docs/design/engines-and-threads.md says what makes it so
+    "freethreading_compatible": True,  # docs/design/free-threading.md says what makes it so
 }
 
 # One extension per .pyx of this folder; each includes the parts in the folder of its name.
