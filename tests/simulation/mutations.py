@@ -342,8 +342,8 @@ MUTATIONS = (
         "The committed offset is that after the last record that was taken, though some are not finished.",
         TRACKER,
         "OffsetTracker.to_commit",
-        "offset = unfinished[0][0] if unfinished else self.end",
-        "offset = self.end",
+        "return OffsetAndMetadata(offset, metadata",
+        'return OffsetAndMetadata(self.end, ""',
     ),
     Mutation(
         "metadata-ignored",

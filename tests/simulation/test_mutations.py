@@ -220,7 +220,7 @@ EXPECTED = {
     "no-backoff-of-positions": ("refused-offsets", "flood"),
     "no-commit-before-rebalance": ("consumer", "not committed before on_revoke"),
     "unsubscribed-flag-stays": ("change-topics-consumer", "lost"),
-    "handlers-inside-a-step": ("interrupt", "internal error"),
+    "handlers-inside-a-step": ("interrupt", "Interruption()"),
     "interrupted-leave": ("interrupt", "without owning the partition"),
     "lookup-not-abandoned": ("pending-offsets", "no progress"),
     "shared-offset-fetch": ("wake-up-slow-offsets", "extra wakeup"),

@@ -111,8 +111,8 @@ class PartitionReader:
 
     def end_offset(self, partition: Partition) -> int:
         """Returns the high watermark, or for read_committed the last stable offset, as this broker's replica has it."""
-        high_watermark, last_stable_offset = self._offsets(partition)
-        return last_stable_offset if self._committed else high_watermark
+        limit = partition.log.last_stable_offset if self._committed else partition.log.high_watermark
+        return min(limit, partition.end_offset_on(self._broker.id))
 
     def diverging_epoch(self, partition: Partition, row: FetchRow) -> FetchEpochEndOffset | None:
         """Returns the epoch and end offset at which the log diverges from what the client has read (KIP-595).
@@ -168,11 +168,6 @@ class PartitionReader:
             available = min(stop - start, row.asked.partition_max_bytes)
         return None if self.diverging_epoch(partition, row) is not None else available
 
-    def _offsets(self, partition: Partition) -> tuple[int, int]:
-        """Returns the high watermark and the last stable offset, limited to the log end of this broker's replica."""
-        end = partition.end_offset_on(self._broker.id)
-        return min(partition.log.high_watermark, end), min(partition.log.last_stable_offset, end)
-
     def _read(self, row: FetchRow, left: int, min_one: bool) -> FetchPartitionData:
         """Returns the result of a partition, with at most `left` bytes of records.
 
@@ -224,11 +219,11 @@ class PartitionReader:
         diverging_epoch: FetchEpochEndOffset | None = None,
         preferred_read_replica: int = -1,
     ) -> FetchPartitionData:
-        high_watermark, last_stable_offset = self._offsets(partition)
+        end = partition.end_offset_on(self._broker.id)
         return FetchPartitionData(
             partition_index=partition.index,
-            high_watermark=high_watermark,
-            last_stable_offset=last_stable_offset,
+            high_watermark=min(partition.log.high_watermark, end),
+            last_stable_offset=min(partition.log.last_stable_offset, end),
             log_start_offset=partition.log.start,
             diverging_epoch=diverging_epoch,
             aborted_transactions=aborted_transactions,

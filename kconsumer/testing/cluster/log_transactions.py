@@ -51,8 +51,9 @@ class LogTransactions:
 
         None if there is no such transaction.
         """
-        ended = (ended.first_offset for ended in self._unreplicated)
-        return min([*self.open.values(), *ended], default=None)
+        if not self.open and not self._unreplicated:  # of most logs
+            return None
+        return min([*self.open.values(), *(ended.first_offset for ended in self._unreplicated)])
 
     def aborted_between(self, start: int, end: int) -> list[EndedTransaction]:
         """Returns the aborted transactions with records from offset `start` to `end` (exclusive), in marker order."""
