@@ -34,6 +34,23 @@ class NoJitter(random.Random):
         return (a + b) / 2
 
 
+class ManagerCase:
+    """Polls a manager. The case of a test sets it."""
+
+    manager: Any
+
+    def ask(self, now: float) -> UnsentRequest:
+        """Returns the one request sent at `now`."""
+        (request,) = self.manager.poll(now).requests
+        return request
+
+    def waits(self, now: float) -> float:
+        """Returns how long the manager waits at `now` (ms), and checks that it sends nothing."""
+        result = self.manager.poll(now)
+        assert [] == result.requests
+        return result.wait_ms
+
+
 def config(**changes: Any) -> ConsumerConfig:
     """Returns Java's defaults except for the constants above. Retries follow in exact steps of `RETRY_MS`."""
     options: dict[str, Any] = {

@@ -10,13 +10,13 @@ from kconsumer.schema.offsets import ListOffsetsPartitionResponse, ListOffsetsRe
 from kconsumer.state.partition import FetchPosition
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import OffsetReset
-from support.harnesses.manager_driver import config, led_by, respond, tp, tps
+from support.harnesses.manager_driver import ManagerCase, config, led_by, respond, tp, tps
 from support.harnesses.wiring import make_components
 
 WALL_MS = 1_700_000_000_000
 
 
-class OffsetsCase:
+class OffsetsCase(ManagerCase):
     """A manager over partitions that await a reset, with known leaders if no others are given."""
 
     def __init__(
@@ -41,18 +41,6 @@ class OffsetsCase:
 
     def asks(self, now: float) -> list[UnsentRequest]:
         return self.manager.poll(now).requests
-
-    def ask(self, now: float) -> UnsentRequest:
-        """Returns the one request sent at `now`."""
-        requests = self.asks(now)
-        assert 1 == len(requests)
-        return requests[0]
-
-    def waits(self, now: float) -> float:
-        """Returns the manager's wait time at `now`. Fails if it sends a request."""
-        result = self.manager.poll(now)
-        assert [] == result.requests
-        return result.wait_ms
 
     def wants_metadata(self, now: float = 1000.0) -> bool:
         """Returns whether metadata would be requested."""

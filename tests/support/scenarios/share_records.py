@@ -276,13 +276,10 @@ def limits(run: Run, version: int, fields: dict[str, Any]) -> None:
     offsets(run)
 
 
-@scenarios(SHARE_FETCH, versions=[1, 2])
-def limit_of_deliveries(run: Run, version: int) -> None:
-    """A record is delivered five times; in a batch, the fewer together the more often they were delivered."""
-    topic = run.topic()
-    begin(run, version, topic, 4)
+def release_all(run: Run, version: int, topic: str, times: int) -> None:
+    """Fetch and release everything so many times, or until nothing is acquired, and note the offsets."""
     epoch = 0
-    for _ in range(24):
+    for _ in range(times):
         response = fetch(run, version, epoch, topic if epoch == 0 else None)
         epoch += 1
         rows = response.responses[0].partitions[0].acquired_records if response.responses else []
@@ -291,6 +288,14 @@ def limit_of_deliveries(run: Run, version: int) -> None:
         acknowledge(run, version, epoch, topic, *[(r.first_offset, r.last_offset, [RELEASE]) for r in rows])
         epoch += 1
     offsets(run)
+
+
+@scenarios(SHARE_FETCH, versions=[1, 2])
+def limit_of_deliveries(run: Run, version: int) -> None:
+    """A record is delivered five times; in a batch, the fewer together the more often they were delivered."""
+    topic = run.topic()
+    begin(run, version, topic, 4)
+    release_all(run, version, topic, 24)
 
 
 @scenarios(SHARE_FETCH, versions=[1], cases={"1": 1, "3": 3})
@@ -298,16 +303,7 @@ def configured_limit(run: Run, version: int, size: int) -> None:
     """A group with another limit of deliveries."""
     topic = run.topic()
     begin(run, version, topic, size, share_delivery_count_limit="2")
-    epoch = 0
-    for _ in range(4):
-        response = fetch(run, version, epoch, topic if epoch == 0 else None)
-        epoch += 1
-        rows = response.responses[0].partitions[0].acquired_records if response.responses else []
-        if not rows:
-            break
-        acknowledge(run, version, epoch, topic, *[(r.first_offset, r.last_offset, [RELEASE]) for r in rows])
-        epoch += 1
-    offsets(run)
+    release_all(run, version, topic, 4)
 
 
 @scenarios(SHARE_FETCH, versions=[1])

@@ -19,6 +19,7 @@ from support.harnesses.manager_driver import (
     MAX_AGE_MS,
     RETRY_MS,
     TRIGGER_MS,
+    ManagerCase,
     config,
     fail,
     led_by,
@@ -35,7 +36,7 @@ GOOD = led_by({"a-0": 1})
 LOST = BrokerConnectionError("lost")
 
 
-class Case:
+class Case(ManagerCase):
     """A manager and its dependencies, driven by the test."""
 
     def __init__(self, *topics: str, **options: Any) -> None:
@@ -45,21 +46,9 @@ class Case:
         if topics:
             self.subscription.subscribe(topics)
 
-    def asks(self, now: float) -> UnsentRequest:
-        """Returns the one request sent at `now`."""
-        requests = self.manager.poll(now).requests
-        assert 1 == len(requests)
-        return requests[0]
-
-    def waits(self, now: float) -> float:
-        """Returns how long the manager waits at `now` (ms), and checks that it sends nothing."""
-        result = self.manager.poll(now)
-        assert [] == result.requests
-        return result.wait_ms
-
     def update(self, now: float, message: Any = GOOD) -> None:
         """Send a request and respond to it at `now`."""
-        respond(self.asks(now), message, now)
+        respond(self.ask(now), message, now)
 
 
 def asked(request: UnsentRequest) -> list[str] | None:
@@ -100,7 +89,7 @@ def test_a_short_maximum_age_leaves_time_for_requests_by_id() -> None:
     case.manager.add_topic_ids(frozenset({b"i" * 16}))
     found = []
     for turn in range(4):
-        request = case.asks(turn * 10_000.0)
+        request = case.ask(turn * 10_000.0)
         found.append(asked(request) if request.message.topics[0].name else request.message.topics[0].topic_id)
         respond(request, GOOD, turn * 10_000.0)
     assert [["a"], b"i" * 16, ["a"], b"i" * 16] == found
@@ -121,22 +110,22 @@ def test_known_topics_are_not_requested_again() -> None:
 def test_interest_during_a_request_is_not_lost() -> None:
     """Topics that are subscribed while a request is in flight are requested after its response."""
     case = Case("a")
-    request = case.asks(0.0)
+    request = case.ask(0.0)
     case.subscription.subscribe({"a", "b"})
     case.waits(1.0)
     respond(request, GOOD, 2.0)
     assert RETRY_MS == case.waits(2.0)
-    assert ["b"] == asked(case.asks(2.0 + RETRY_MS))
+    assert ["b"] == asked(case.ask(2.0 + RETRY_MS))
 
 
 def test_a_pattern_during_a_request_is_not_lost() -> None:
     """After the response to an older request for other topics all topics are requested."""
     case = Case()
-    request = case.asks(0.0)
+    request = case.ask(0.0)
     case.subscription.subscribe_pattern(re.compile("a"))
     case.waits(1.0)
     respond(request, metadata(), 2.0)
-    assert asked(case.asks(2.0 + RETRY_MS)) is None
+    assert asked(case.ask(2.0 + RETRY_MS)) is None
 
 
 def test_watched_topics_are_wanted_until_unwatched() -> None:
@@ -147,11 +136,11 @@ def test_watched_topics_are_wanted_until_unwatched() -> None:
     case.manager.add_topics({"b"})
     case.update(1.0, led_by({"b-0": 1}))
     case.manager.remove_topics({"b"})
-    assert ["a", "b"] == asked(case.asks(MAX_AGE_MS))
+    assert ["a", "b"] == asked(case.ask(MAX_AGE_MS))
     case = Case("a")
     case.manager.add_topics({"b"})
     case.manager.remove_topics({"b"})
-    assert ["a"] == asked(case.asks(0.0))
+    assert ["a"] == asked(case.ask(0.0))
 
 
 def test_refresh_needs_a_response_to_a_later_request() -> None:
@@ -159,11 +148,11 @@ def test_refresh_needs_a_response_to_a_later_request() -> None:
     not count.
     """
     case = Case("a")
-    first = case.asks(0.0)
+    first = case.ask(0.0)
     promise = case.manager.refresh()
     respond(first, GOOD, 1.0)
     assert not promise.done
-    second = case.asks(1.0 + RETRY_MS)
+    second = case.ask(1.0 + RETRY_MS)
     respond(second, GOOD, 200.0)
     assert promise.done
     assert MAX_AGE_MS == case.waits(200.0)
@@ -183,7 +172,7 @@ def test_refresh_survives_failures() -> None:
     """A refresh waits until a response arrives."""
     case = Case("a")
     promise = case.manager.refresh()
-    fail(case.asks(0.0), LOST, 0.0)
+    fail(case.ask(0.0), LOST, 0.0)
     assert not promise.done
     case.update(100.0)
     assert promise.done
@@ -275,7 +264,7 @@ def test_errors_that_do_not_pass_are_raised(error: KafkaError) -> None:
     backoff.
     """
     case = Case("a")
-    fail(case.asks(0.0), error, 0.0)
+    fail(case.ask(0.0), error, 0.0)
     assert (error, None) == (case.manager.take_error(), case.manager.take_error())
     assert RETRY_MS == case.waits(0.0)
 
@@ -284,7 +273,7 @@ def test_errors_that_do_not_pass_are_raised(error: KafkaError) -> None:
 def test_an_error_is_forgotten_after_the_next_update(error: KafkaError) -> None:
     """An error of a request is not raised after a later request has succeeded."""
     case = Case("a")
-    fail(case.asks(0.0), error, 0.0)
+    fail(case.ask(0.0), error, 0.0)
     case.update(RETRY_MS)
     assert case.manager.take_error() is None
 
@@ -300,7 +289,7 @@ def test_no_available_broker_leads_to_a_rebootstrap() -> None:
     assert case.manager.needs_rebootstrap
     case.manager.rebootstrapped()
     assert ({}, False) == (case.cluster.nodes, case.manager.needs_rebootstrap)
-    assert ["a"] == asked(case.asks(2.0))
+    assert ["a"] == asked(case.ask(2.0))
 
 
 def test_no_response_leads_to_a_rebootstrap() -> None:
@@ -309,7 +298,7 @@ def test_no_response_leads_to_a_rebootstrap() -> None:
     case.update(0.0)
     case.manager.request_update()
     assert RETRY_MS == case.waits(5.0) + 5.0
-    request, now = case.asks(RETRY_MS), RETRY_MS
+    request, now = case.ask(RETRY_MS), RETRY_MS
     while not case.manager.needs_rebootstrap and now < TRIGGER_MS + 5.0:
         now += case.waits(now)
     assert not case.manager.needs_rebootstrap
@@ -327,7 +316,7 @@ def test_an_absent_application_leads_to_no_rebootstrap() -> None:
     case = Case("a")
     case.update(0.0)
     case.manager.request_update()
-    request, back = case.asks(RETRY_MS), 10.0 * TRIGGER_MS
+    request, back = case.ask(RETRY_MS), 10.0 * TRIGGER_MS
     for now in (back, back + 50.0):
         case.waits(now)
     assert not case.manager.needs_rebootstrap
@@ -339,7 +328,7 @@ def test_repr_shows_what_is_needed() -> None:
     """The repr has what is due and whether a request is in flight."""
     case = Case("a")
     assert "<MetadataManager needs full, idle>" == repr(case.manager)
-    case.asks(0.0)
+    case.ask(0.0)
     assert "<MetadataManager needs full, in flight>" == repr(case.manager)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer._internal.managers import PollResult, Promise, UnsentRequest
+from kconsumer._internal.managers import PollResult, Promise
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -18,6 +18,7 @@ from kconsumer.errors import (
 from kconsumer.metadata.topic_requests import TopicTable
 from support.harnesses.manager_driver import (
     RETRY_MS,
+    ManagerCase,
     config,
     fail,
     led_by,
@@ -30,7 +31,7 @@ from support.harnesses.wiring import make_components
 LOST = BrokerConnectionError("lost")
 
 
-class Case:
+class Case(ManagerCase):
     """A manager whose own update is complete, so that only lookups are sent."""
 
     def __init__(self, known: Any = None, **options: Any) -> None:
@@ -42,12 +43,6 @@ class Case:
 
     def poll(self, now: float) -> PollResult:
         return self.manager.poll(now)
-
-    def asks(self, now: float) -> UnsentRequest:
-        """Returns the one lookup sent at `now`."""
-        requests = self.poll(now).requests
-        assert 1 == len(requests)
-        return requests[0]
 
 
 def leaders(promise: Promise[TopicTable]) -> dict[str, list[int | None]]:
@@ -70,7 +65,7 @@ def test_final_topic_errors_fail_the_lookup(code: int, error: type[BrokerError])
     """Topic errors that are not retriable are raised with the topics."""
     case = Case()
     promise = case.manager.fetch(["new"])
-    respond(case.asks(1.0), metadata(topic("new", error=code)), 2.0)
+    respond(case.ask(1.0), metadata(topic("new", error=code)), 2.0)
     with pytest.raises(error, match="new"):
         promise.result()
 
@@ -79,9 +74,9 @@ def test_retriable_topic_errors_are_retried() -> None:
     """After LEADER_NOT_AVAILABLE (a topic that is being created) the lookup is repeated after the backoff."""
     case = Case()
     promise = case.manager.fetch(["new"])
-    respond(case.asks(1.0), metadata(topic("new", error=5)), 2.0)
+    respond(case.ask(1.0), metadata(topic("new", error=5)), 2.0)
     assert (False, RETRY_MS) == (promise.done, case.poll(2.0).wait_ms)
-    respond(case.asks(2.0 + RETRY_MS), led_by({"new-0": 1}), 200.0)
+    respond(case.ask(2.0 + RETRY_MS), led_by({"new-0": 1}), 200.0)
     assert {"new": [1]} == leaders(promise)
 
 
@@ -91,10 +86,10 @@ def test_lost_requests_are_repeated() -> None:
     """
     case = Case()
     promise = case.manager.fetch(["new"])
-    fail(case.asks(0.0), LOST, 0.0)
-    respond(case.asks(100.0), metadata(error=129), 100.0)
+    fail(case.ask(0.0), LOST, 0.0)
+    respond(case.ask(100.0), metadata(error=129), 100.0)
     assert [] == case.poll(299.0).requests
-    respond(case.asks(300.0), led_by({"new-0": 1}), 300.0)
+    respond(case.ask(300.0), led_by({"new-0": 1}), 300.0)
     assert promise.done
 
 
@@ -102,7 +97,7 @@ def test_final_errors_fail_the_lookup() -> None:
     """A failed authentication fails the lookup."""
     case = Case()
     promise = case.manager.fetch(["new"])
-    fail(case.asks(0.0), AuthenticationError(code=58), 0.0)
+    fail(case.ask(0.0), AuthenticationError(code=58), 0.0)
     with pytest.raises(AuthenticationError):
         promise.result()
 
@@ -111,9 +106,9 @@ def test_the_deadline_ends_the_lookup() -> None:
     """At its deadline a lookup fails with a TimeoutError that names the topics, caused by the last error."""
     case = Case()
     promise = case.manager.fetch(["new"], deadline=150.0)
-    fail(case.asks(0.0), LOST, 0.0)
+    fail(case.ask(0.0), LOST, 0.0)
     assert 100.0 == case.poll(0.0).wait_ms
-    case.asks(100.0)
+    case.ask(100.0)
     assert 50.0 == case.poll(100.0).wait_ms
     case.poll(150.0)
     with pytest.raises(TimeoutError, match="new") as caught:

@@ -24,6 +24,7 @@ from kconsumer.types import OffsetReset
 from support.harnesses.manager_driver import (
     REQUEST_TIMEOUT_MS,
     RETRY_MS,
+    ManagerCase,
     config,
     fail,
     led_by,
@@ -36,7 +37,7 @@ from support.harnesses.wiring import make_components
 A0, A1 = tps("a-0", "a-1")
 
 
-class Case:
+class Case(ManagerCase):
     """Two partitions at offset 50, epoch 2, led by broker 1 at epoch 3; then broker 2 takes over at epoch 4."""
 
     def __init__(self, reset: OffsetReset = OffsetReset.LATEST, offset_epoch: int | None = 2) -> None:
@@ -58,18 +59,6 @@ class Case:
         """Returns the validation request after broker 2 took over both partitions."""
         self.move_leaders({"a-0": 2, "a-1": 2})
         return self.ask(1.0)
-
-    def ask(self, now: float) -> UnsentRequest:
-        """Returns the one request sent at `now`."""
-        requests = self.manager.poll(now).requests
-        assert 1 == len(requests)
-        return requests[0]
-
-    def waits(self, now: float) -> float:
-        """Returns how long the manager waits at `now` (ms), and checks that it sends nothing."""
-        result = self.manager.poll(now)
-        assert [] == result.requests
-        return result.wait_ms
 
     def states(self) -> list[str]:
         return [state.fetch_state.value for state in self.assignment.states().values()]
