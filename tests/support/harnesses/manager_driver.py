@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from kconsumer._internal.managers import Reply, UnsentRequest
+from kconsumer._internal.managers import PollResult, Reply, UnsentRequest
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.metadata import (
@@ -41,12 +41,13 @@ class ManagerCase:
 
     def ask(self, now: float) -> UnsentRequest:
         """Returns the one request sent at `now`."""
-        (request,) = self.manager.poll(now).requests
+        result: PollResult = self.manager.poll(now)
+        (request,) = result.requests
         return request
 
     def waits(self, now: float) -> float:
         """Returns how long the manager waits at `now` (ms), and checks that it sends nothing."""
-        result = self.manager.poll(now)
+        result: PollResult = self.manager.poll(now)
         assert [] == result.requests
         return result.wait_ms
 

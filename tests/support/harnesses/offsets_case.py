@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kconsumer._internal.managers import UnsentRequest
+from kconsumer._internal.managers import PollResult, UnsentRequest
 from kconsumer.schema.offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
 from kconsumer.state.partition import FetchPosition
 from kconsumer.testing.clock import VirtualClock
@@ -40,7 +40,8 @@ class OffsetsCase(ManagerCase):
         self.cluster.update(led_by(leaders, epoch), 12, full=True)
 
     def asks(self, now: float) -> list[UnsentRequest]:
-        return self.manager.poll(now).requests
+        result: PollResult = self.manager.poll(now)
+        return result.requests
 
     def wants_metadata(self, now: float = 1000.0) -> bool:
         """Returns whether metadata would be requested."""
