@@ -277,7 +277,7 @@ def limits(run: Run, version: int, fields: dict[str, Any]) -> None:
 
 
 def release_all(run: Run, version: int, topic: str, times: int) -> None:
-    """Fetch and release everything so many times, or until nothing is acquired, and note the offsets."""
+    """Fetch and release everything until nothing is acquired, at most `times` times, and note the offsets."""
     epoch = 0
     for _ in range(times):
         response = fetch(run, version, epoch, topic if epoch == 0 else None)
