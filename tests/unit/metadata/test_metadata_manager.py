@@ -98,26 +98,6 @@ def test_a_short_maximum_age_leaves_time_for_requests_by_id() -> None:
 # --- new topics ----------------------------------------------------------------------------------------------------
 
 
-def test_known_topics_are_not_requested_again() -> None:
-    """A narrower subscription, or a seek, needs no request."""
-    case = Case("a", "b")
-    case.update(0.0, led_by({"a-0": 1, "b-0": 1}))
-    case.subscription.subscribe({"b"})
-    case.manager.request_new_topics()
-    assert MAX_AGE_MS - 1.0 == case.waits(1.0)
-
-
-def test_interest_during_a_request_is_not_lost() -> None:
-    """Topics that are subscribed while a request is in flight are requested after its response."""
-    case = Case("a")
-    request = case.ask(0.0)
-    case.subscription.subscribe({"a", "b"})
-    case.waits(1.0)
-    respond(request, GOOD, 2.0)
-    assert RETRY_MS == case.waits(2.0)
-    assert ["b"] == asked(case.ask(2.0 + RETRY_MS))
-
-
 def test_a_pattern_during_a_request_is_not_lost() -> None:
     """After the response to an older request for other topics all topics are requested."""
     case = Case()
@@ -158,16 +138,6 @@ def test_refresh_needs_a_response_to_a_later_request() -> None:
     assert MAX_AGE_MS == case.waits(200.0)
 
 
-def test_refresh_is_kept_after_the_listeners_ran() -> None:
-    """A refresh completes after the listeners handled the response, for example matched a pattern."""
-    case = Case("a")
-    events: list[str] = []
-    case.manager.on_update.append(lambda _: events.append("listener"))
-    case.manager.refresh().add_done_callback(lambda _: events.append("refreshed"))
-    case.update(0.0)
-    assert ["listener", "refreshed"] == events
-
-
 def test_refresh_survives_failures() -> None:
     """A refresh waits until a response arrives."""
     case = Case("a")
@@ -176,17 +146,6 @@ def test_refresh_survives_failures() -> None:
     assert not promise.done
     case.update(100.0)
     assert promise.done
-
-
-def test_a_newer_epoch_requests_metadata() -> None:
-    """A leader epoch in a commit that is newer than the cached one means that the cache is old."""
-    case = Case("a")
-    case.update(0.0)
-    case.manager.update_last_seen_epoch(tp("a-0"), None)
-    case.manager.update_last_seen_epoch(tp("a-0"), 0)
-    assert MAX_AGE_MS == case.waits(0.0)
-    case.manager.update_last_seen_epoch(tp("a-0"), 1)
-    assert RETRY_MS == case.waits(0.0)
 
 
 # --- errors --------------------------------------------------------------------------------------------------------
@@ -267,15 +226,6 @@ def test_errors_that_do_not_pass_are_raised(error: KafkaError) -> None:
     fail(case.ask(0.0), error, 0.0)
     assert (error, None) == (case.manager.take_error(), case.manager.take_error())
     assert RETRY_MS == case.waits(0.0)
-
-
-@pytest.mark.parametrize("error", [AuthenticationError(code=58), UnsupportedVersionError("too old")])
-def test_an_error_is_forgotten_after_the_next_update(error: KafkaError) -> None:
-    """An error of a request is not raised after a later request has succeeded."""
-    case = Case("a")
-    fail(case.ask(0.0), error, 0.0)
-    case.update(RETRY_MS)
-    assert case.manager.take_error() is None
 
 
 # --- bootstrapping again -----------------------------------------------------------------------------------------

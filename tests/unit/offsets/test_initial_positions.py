@@ -9,10 +9,9 @@ import pytest
 
 from kconsumer._internal.managers import PollResult, Promise
 from kconsumer.errors import GroupAuthorizationError, NoOffsetForPartitionError, TimeoutError, error_for
-from kconsumer.state.cluster import LeaderAndEpoch
-from kconsumer.state.partition import FetchPosition, FetchState
+from kconsumer.state.partition import FetchState
 from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
-from support.harnesses.manager_driver import NODES, config, led_by, tp, tps
+from support.harnesses.manager_driver import config, led_by, tp, tps
 from support.harnesses.wiring import group_of, make_components
 
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
@@ -63,37 +62,6 @@ class Case:
         return state.fetch_state, None if state.position is None else state.position.offset
 
 
-def test_committed_offsets_become_positions() -> None:
-    """All partitions without a position are requested together, with a deadline, and start at their commits."""
-    case = Case("a-0", "a-1")
-    assert 0 == case.poll(100.0).wait_ms, "the commit manager has something to send"
-    assert [(tps("a-0", "a-1"), 5100.0)] == case.commits.asked
-    case.respond(a_0=5, a_1=7)
-    assert (FetchState.FETCHING, 5) == case.state("a-0")
-    assert (FetchState.FETCHING, 7) == case.state("a-1")
-    leader = LeaderAndEpoch(NODES[1], 3)
-    assert FetchPosition(5, None, leader) == case.assignment.get(tp("a-0")).position
-
-
-def test_nothing_is_looked_up_while_on_assign_runs() -> None:
-    """on_assign may commit, so the lookup begins when it has returned, or when the caller requests the position inside
-    it.
-    """
-    case = Case("a-0", "a-1")
-    case.assignment.mark_awaiting_callback(tps("a-0", "a-1"))
-    case.poll()
-    assert [] == case.commits.asked
-    case.manager.request(tp("a-1"))
-    case.poll()
-    assert [tps("a-1")] == [partitions for partitions, _ in case.commits.asked]
-    case.respond(a_1=7)
-    case.poll()
-    assert (FetchState.FETCHING, 7) == case.state("a-1")
-    case.assignment.mark_awaiting_callback(tps("a-0", "a-1"), awaiting=False)
-    case.poll()
-    assert [tps("a-1"), tps("a-0")] == [partitions for partitions, _ in case.commits.asked]
-
-
 def test_no_commit_and_no_policy_is_an_error() -> None:
     """NoOffsetForPartitionError has all partitions without a commit, once per lookup; others continue."""
     case = Case("a-0", "a-1", "a-2", reset=OffsetReset.NONE)
@@ -126,19 +94,6 @@ def test_without_a_group_and_without_a_policy() -> None:
         assert isinstance(case.manager.take_error(), NoOffsetForPartitionError)
     case.positions.seek(tp("a-0"), 3)
     case.poll()
-    assert case.manager.take_error() is None
-
-
-def test_no_error_for_a_position_that_was_set_meanwhile() -> None:
-    """If a position was missing between `assign` and `seek`, the next call raises no error."""
-    case = Case("a-0", "a-1", reset=OffsetReset.NONE, group=False)
-    case.poll()
-    case.positions.seek(tp("a-0"), 3)
-    error = case.manager.take_error()
-    assert isinstance(error, NoOffsetForPartitionError)
-    assert (tp("a-1"),) == error.partitions
-    case.poll()
-    case.positions.seek(tp("a-1"), 3)
     assert case.manager.take_error() is None
 
 
@@ -194,28 +149,6 @@ def test_partitions_lost_during_the_lookup_are_ignored() -> None:
     case.subscription.assign(tps("a-0"))
     case.respond(a_0=5, a_1=None)
     assert case.manager.take_error() is None
-    assert (FetchState.FETCHING, 5) == case.state("a-0")
-
-
-def test_partition_assigned_during_a_lookup_waits_for_the_next_one() -> None:
-    """A partition that was assigned during a lookup is not reset by its response, which does not contain it."""
-    case = Case("a-0")
-    case.poll()
-    case.subscription.assign(tps("a-0", "b-0"))
-    case.respond(a_0=None)
-    assert (FetchState.AWAIT_RESET, None) == case.state("a-0")
-    assert (FetchState.INITIALIZING, None) == case.state("b-0")
-
-
-def test_revoked_and_assigned_again_during_the_lookup() -> None:
-    """A partition that was revoked and assigned again during a lookup uses the response, because it has the group's
-    commit.
-    """
-    case = Case("a-0")
-    case.poll()
-    case.subscription.assign(tps("b-0"))
-    case.subscription.assign(tps("a-0"))
-    case.respond(a_0=5)
     assert (FetchState.FETCHING, 5) == case.state("a-0")
 
 

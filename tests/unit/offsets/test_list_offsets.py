@@ -9,19 +9,17 @@ import pytest
 from kconsumer._internal.managers import FOREVER
 from kconsumer.errors import (
     AuthenticationError,
-    BrokerConnectionError,
     InvalidTopicError,
     KafkaError,
     StaleMetadataError,
     TimeoutError,
     TopicAuthorizationError,
 )
-from kconsumer.types import OffsetAndTimestamp, OffsetReset
-from support.harnesses.manager_driver import RETRY_MS, fail, led_by, metadata, respond, topic, tp, tps
+from kconsumer.types import OffsetAndTimestamp
+from support.harnesses.manager_driver import fail, led_by, metadata, respond, topic, tps
 from support.harnesses.offsets_case import OffsetsCase, offsets, rows
 
 A0, A1, X0, X1 = tps("a-0", "a-1", "x-0", "x-1")
-LOST = BrokerConnectionError("lost")
 
 
 def fetching(*names: str, **options: Any) -> OffsetsCase:
@@ -34,37 +32,9 @@ def fetching(*names: str, **options: Any) -> OffsetsCase:
     return case
 
 
-def test_one_request_per_leader_completes_the_lookup() -> None:
-    """One request is sent per leader; the promise is complete when all have responded, with None where no record
-    matches.
-    """
-    case = fetching("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
-    promise = case.manager.list_offsets({A0: 77, A1: 88})
-    requests = {request.node: request for request in case.asks(0.0)}
-    assert {"a-0": (77, 3)} == rows(requests["1"])
-    assert {"a-1": (88, 3)} == rows(requests["2"])
-    respond(requests["2"], offsets({"a-1": -1}), 1.0)
-    assert not promise.done
-    respond(requests["1"], offsets({"a-0": (5, 78, 2)}), 2.0)
-    assert {A0: OffsetAndTimestamp(5, 78, 2), A1: None} == promise.result()
-    assert FOREVER == case.waits(3.0)
-
-
 def test_no_partitions_completes_at_once() -> None:
     """A lookup of no partitions is complete at once."""
     assert {} == fetching("a-0").manager.list_offsets({}).result()
-
-
-def test_a_lost_request_is_retried() -> None:
-    """After a lost connection its partitions are requested again, with a growing backoff."""
-    case = fetching("a-0")
-    promise = case.manager.list_offsets({A0: -1})
-    fail(case.ask(0.0), LOST, 0.0)
-    assert RETRY_MS == case.waits(0.0)
-    fail(case.ask(RETRY_MS), LOST, 100.0)
-    assert 2 * RETRY_MS == case.waits(100.0)
-    respond(case.ask(300.0), offsets({"a-0": 9}), 300.0)
-    assert promise.done
 
 
 def test_final_errors_fail_the_lookup() -> None:
@@ -154,14 +124,6 @@ def test_a_failed_end_offset_can_be_requested_again() -> None:
     case.waits(60_002.0)
     case.manager.request_end_offset(A0)
     assert {"a-0": (-1, 3)} == rows(case.ask(60_003.0))
-
-
-def test_resets_and_lookups_share_a_poll() -> None:
-    """Resets and lookups of users are sent in one poll, and the earlier deadline counts."""
-    case = OffsetsCase("a-0", reset=OffsetReset.EARLIEST)
-    case.manager.list_offsets({tp("a-0"): -1}, deadline=50.0)
-    assert [{"a-0": (-2, 3)}, {"a-0": (-1, 3)}] == [rows(request) for request in case.asks(0.0)]
-    assert 40.0 == case.waits(10.0)
 
 
 def test_a_partition_that_does_not_exist_fails_the_lookup() -> None:

@@ -9,7 +9,6 @@ import pytest
 from kconsumer._internal.managers import FOREVER
 from kconsumer.errors import (
     AuthenticationError,
-    TopicAuthorizationError,
     UnsupportedVersionError,
 )
 from kconsumer.state.cluster import LeaderAndEpoch
@@ -22,7 +21,7 @@ from support.harnesses.manager_driver import (
     topic,
     tps,
 )
-from support.harnesses.offsets_case import WALL_MS, offsets, rows
+from support.harnesses.offsets_case import WALL_MS, offsets
 from support.harnesses.offsets_case import OffsetsCase as Case
 
 A0, A1, B0 = tps("a-0", "a-1", "b-0")
@@ -68,39 +67,12 @@ def test_a_newer_epoch_in_the_response_is_noted() -> None:
     assert case.wants_metadata()
 
 
-def test_a_missing_partition_is_retried() -> None:
-    """A partition that is missing in the response is handled as if it had failed."""
-    case = Case("a-0", "a-1")
-    respond(case.ask(0.0), offsets({"a-1": 8, "x-0": 1}), 5.0)
-    assert RETRY_MS == case.waits(5.0)
-    assert {"a-0": (-1, 3)} == rows(case.ask(5.0 + RETRY_MS))
-
-
-@pytest.mark.parametrize("found", [-1, {"error": 43}], ids=["no offset", "old format"])
-def test_no_offset_is_retried(found: Any) -> None:
-    """A leader that returns no offset for the beginning or the end is asked again."""
-    case = Case("a-0")
-    respond(case.ask(0.0), offsets({"a-0": found}), 5.0)
-    assert RETRY_MS == case.waits(5.0)
-
-
 def test_a_refused_topic_that_was_unsubscribed_is_not_raised() -> None:
     """If the topic was unsubscribed, and its partition is not yet revoked, the error is not raised."""
     case = Case("a-0")
     respond(case.ask(0.0), offsets({"a-0": {"error": 29}}), 5.0)
     case.assignment.get(A0).flag(unsubscribed=True)
     assert case.manager.take_error() is None
-
-
-def test_a_refused_topic_is_raised() -> None:
-    """TOPIC_AUTHORIZATION_FAILED is raised once with the topics; partitions of other topics get their positions."""
-    case = Case("a-0", "b-0")
-    respond(case.ask(0.0), offsets({"a-0": {"error": 29}, "b-0": 4}), 5.0)
-    error = case.manager.take_error()
-    assert isinstance(error, TopicAuthorizationError)
-    assert ({"a"}, None) == (error.topics, case.manager.take_error())
-    assert 4 == getattr(case.position("b-0"), "offset", None)
-    assert RETRY_MS == case.waits(5.0)
 
 
 @pytest.mark.parametrize("error", [AuthenticationError(code=58), UnsupportedVersionError("too old")])
@@ -134,20 +106,6 @@ def test_an_error_that_no_longer_matters_is_dropped(way_out: str) -> None:
 # --- by duration -----------------------------------------------------------------------------------------
 
 
-def test_without_recent_records_a_duration_resets_to_the_end() -> None:
-    """If no record is recent enough the end is requested, then the time once more, then the end is used."""
-    case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
-    respond(case.ask(0.0), offsets({"a-0": -1}), 1.0)
-    case.clock.advance(10)
-    end = case.ask(2.0)
-    assert {"a-0": (-1, 3)} == rows(end)
-    respond(end, offsets({"a-0": 90}), 3.0)
-    again = case.ask(4.0)
-    assert {"a-0": (WALL_MS + 10 - HOUR_MS, 3)} == rows(again)
-    respond(again, offsets({"a-0": -1}), 5.0)
-    assert 90 == getattr(case.position("a-0"), "offset", None)
-
-
 def test_a_record_written_meanwhile_is_not_skipped() -> None:
     """A record that is written between the first two requests is found by the third."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
@@ -155,17 +113,6 @@ def test_a_record_written_meanwhile_is_not_skipped() -> None:
     respond(case.ask(2.0), offsets({"a-0": 91}), 3.0)
     respond(case.ask(4.0), offsets({"a-0": (90, WALL_MS, 3)}), 5.0)
     assert 90 == getattr(case.position("a-0"), "offset", None)
-
-
-def test_an_end_found_for_another_reset_is_not_used() -> None:
-    """After a seek in between, the sequence of requests starts again."""
-    case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
-    respond(case.ask(0.0), offsets({"a-0": -1}), 1.0)
-    late = case.ask(2.0)
-    case.positions.request_reset(A0, OffsetReset.EARLIEST)
-    respond(late, offsets({"a-0": 90}), 3.0)
-    assert case.position("a-0") is None
-    assert {"a-0": (-2, 3)} == rows(case.ask(4.0))
 
 
 def test_late_responses_for_lost_partitions_are_harmless() -> None:

@@ -125,18 +125,6 @@ def test_a_truncation_is_silent_while_paused() -> None:
     assert {A1} == lasting(case)
 
 
-def test_a_truncation_lasts_while_its_leader_is_away() -> None:
-    """The error stays if a later validation fails, and ends if a leader has the whole log."""
-    case = Case(OffsetReset.NONE)
-    cut(case)
-    again = case.ask(5.0 + RETRY_MS)
-    fail(again, BrokerConnectionError("lost"), 110.0)
-    assert {A0, A1} == lasting(case)
-    case.move_leaders({"a-0": 3, "a-1": 3}, 5)
-    respond(case.ask(300.0), ends({"a-0": (60, 2), "a-1": (40, 1)}), 301.0)
-    assert ({A1}, [A0]) == (lasting(case), case.assignment.fetchable())
-
-
 def test_a_missing_partition_is_retried() -> None:
     """A partition that is missing in the response is handled as if it had failed."""
     case = Case()
@@ -150,20 +138,6 @@ def test_final_errors_are_raised() -> None:
     error = AuthenticationError(code=58)
     fail(case.moved(), error, 5.0)
     assert (error, RETRY_MS) == (case.manager.take_error(), case.waits(5.0))
-
-
-def test_a_late_response_is_ignored() -> None:
-    """If the leader changed again, or the user sought, the response for the old position changes nothing."""
-    case = Case()
-    request = case.moved()
-    case.move_leaders({"a-0": 3, "a-1": 2}, 5)
-    case.positions.seek(A1, 9)
-    second = case.ask(2.0)
-    respond(request, ends({"a-0": (10, 1), "a-1": (10, 1)}), 5.0)
-    assert (50, 9) == tuple(getattr(case.assignment.get(p).position, "offset", None) for p in (A0, A1))
-    assert FetchState.AWAIT_VALIDATION is case.assignment.get(A0).fetch_state
-    respond(second, ends({"a-0": (60, 2)}), 6.0)
-    assert [A0, A1] == case.assignment.fetchable()
 
 
 def test_a_late_failure_for_lost_partitions_is_harmless() -> None:
