@@ -33,7 +33,7 @@ def small_cache(request: pytest.FixtureRequest, new_cluster: type[KafkaCluster])
 
 def produce(cluster: KafkaCluster, topic: str, partitions: Iterable[int], name: str) -> Seen:
     """Write one record for each mention of a partition. Returns the written values."""
-    producer = cluster.producer({"linger.ms": 50})
+    producer = cluster.producer({"linger.ms": 50, "enable.idempotence": True})
     written: Seen = Counter()
     for number, partition in enumerate(partitions):
         value = f"{name}-{number}".encode()

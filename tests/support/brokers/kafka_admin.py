@@ -90,9 +90,16 @@ class Kafka:
         self.wait_for_partitions(name, total)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and wait until metadata no longer lists it."""
+        """Delete a topic, and wait until metadata no longer lists it and another one may have its name."""
         self.admin.delete_topics([name])[name].result(ADMIN_TIMEOUT_S)
         wait_until(lambda: name not in self.metadata().topics, ADMIN_TIMEOUT_S, f"deletion of {name}")
+        # A broker with ZooKeeper keeps the name for a while.
+        wait_until(lambda: self._is_free(name), ADMIN_TIMEOUT_S, f"end of the deletion of {name}")
+
+    def _is_free(self, name: str) -> bool:
+        """Returns False if a topic has this name."""
+        failure = self.admin.create_topics([NewTopic(name, 1, 1)], validate_only=True)[name].exception(ADMIN_TIMEOUT_S)
+        return failure is None or failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS
 
     def delete_records(self, name: str, before: Mapping[int, int]) -> None:
         """Move the log start offset of the given partitions (partition -> first offset to keep)."""

@@ -19,7 +19,7 @@ from kconsumer.schema.topics import (
 )
 from support.brokers.kafka import KafkaCluster
 from support.brokers.kafka_admin import wait_until
-from support.brokers.kafka_jars import DEFAULT_VERSION, kafka_jars, program
+from support.brokers.kafka_jars import CHOSEN_VERSION, kafka_jars, program
 
 SOURCE = Path(__file__).parents[1] / "java" / "TelemetryRecorder.java"
 CLIENT_METRICS = 16  # a type of resources
@@ -53,7 +53,7 @@ class Push(NamedTuple):
 
 def compile_recorder(folder: Path) -> Path:
     """Compile the plugin into a folder. Returns the folder."""
-    class_path = os.pathsep.join(map(str, kafka_jars(DEFAULT_VERSION)))
+    class_path = os.pathsep.join(map(str, kafka_jars(CHOSEN_VERSION)))
     command = [program("javac"), "-cp", class_path, "-d", str(folder), str(SOURCE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr

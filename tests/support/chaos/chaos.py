@@ -14,7 +14,6 @@ import random
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -233,7 +232,7 @@ class Chaos:
         return all(owned) and sum(map(len, owned)) == sum(PARTITIONS.values()) == len(set().union(*owned))
 
     def _catch_up(self, longest_s: float = CATCH_UP_S) -> None:
-        """Wait until the group has read what was acknowledged up to now."""
+        """Wait until the group has processed what was acknowledged up to now."""
         targets = dict(self._load.ends)
         deadline = time.monotonic() + longest_s
         while behind := self._behind(targets):
@@ -242,11 +241,11 @@ class Chaos:
             time.sleep(LOOK_S)
 
     def _behind(self, targets: dict[TopicPartition, int]) -> list[str]:
-        reached: Counter[TopicPartition] = Counter()
-        for member in self.everyone[:]:
-            for tp, offset in list(member.reached.items()):
-                reached[TopicPartition(*tp)] = max(reached[TopicPartition(*tp)], offset)
-        return [f"{tp} at {reached[tp]} of {target}" for tp, target in targets.items() if reached[tp] < target]
+        left = {
+            tp: set(range(target)).difference(*(set(member.done.get(tp, ())) for member in self.everyone))
+            for tp, target in targets.items()
+        }
+        return [f"{tp} at {min(offsets)} of {targets[tp]}" for tp, offsets in left.items() if offsets]
 
     # --- the end ---------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from kconsumer import AcknowledgeType, TopicPartition
 from support.chaos.chaos_faults import Fault, Kind
+from support.chaos.process import PROCESSED, record_of
 from support.chaos.share_judge import RemoteShareJournal
 from support.simulation.handler_journal import Running
 from support.simulation.journal import FOREVER, Journal
@@ -27,8 +28,6 @@ MAX_RECORD_WAIT_MS = 60_000.0
 CHECK_MS = 5_000.0
 #: Lines of an event log that are no calls of a journal.
 OTHER = ("started", "closed", "use")
-#: Lines after which a commit may contain a record.
-PROCESSED = ("process", "handlers.finish", "handlers.bury")
 #: Faults after which the group has to continue as if nothing had happened: nothing is excused for them.
 NOT_EXCUSED = (Kind.KILL, Kind.STOP)
 #: Limits of a member's process. Two connections to each of three brokers, and for bootstrapping; some are closing.
@@ -80,7 +79,7 @@ def _entries(history: History, journal: Journal, session_ms: float) -> Iterator[
         for line in log:
             if line["event"] not in OTHER:
                 if line["event"] in PROCESSED:
-                    yield line["at"] - ROUNDING_MS, partial(journal.process, *_record_of(line["arguments"]))
+                    yield line["at"] - ROUNDING_MS, partial(journal.process, *record_of(line["arguments"]))
                 yield line["at"], partial(replay.call, line)
         if name in history.killed:
             last = log[-1]["at"] if log else 0.0
@@ -95,13 +94,6 @@ def _entries(history: History, journal: Journal, session_ms: float) -> Iterator[
     for number in range(int(end / CHECK_MS) if history.delivery_limit is None else 0):
         yield number * CHECK_MS, partial(journal.check_progress, MAX_RECORD_WAIT_MS)
         yield number * CHECK_MS, journal.handlers.check_commits
-
-
-def _record_of(arguments: Sequence[Any]) -> tuple[TopicPartition, int]:
-    """Returns the record that a line about a processed record names."""
-    named = next((argument for argument in arguments if isinstance(argument, dict)), None)
-    tp, offset = arguments if named is None else (named["tp"], named["offset"])
-    return TopicPartition(*tp), offset
 
 
 def _disturb(journal: Journal, member: str | None, until: float) -> None:

@@ -1,7 +1,8 @@
 // A plugin of a broker that writes what clients push by KIP-714 to a file: one line of JSON for each push.
 //
 // The broker's properties: metric.reporters=TelemetryRecorder, telemetry.recorder.file=PATH. The metrics are parsed by
-// the classes of OpenTelemetry in Kafka's own jar. Numbers are written as text, because JSON has no NaN.
+// the classes of OpenTelemetry in Kafka's own jar. Numbers are written as text, because JSON has no NaN. The interfaces
+// are those of all brokers since 3.7; Kafka 4.2 has added others, and deprecated these.
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -14,10 +15,10 @@ import java.util.Map;
 import java.util.StringJoiner;
 import org.apache.kafka.common.metrics.KafkaMetric;
 import org.apache.kafka.common.metrics.MetricsReporter;
-import org.apache.kafka.server.telemetry.ClientTelemetryContext;
-import org.apache.kafka.server.telemetry.ClientTelemetryExporter;
-import org.apache.kafka.server.telemetry.ClientTelemetryExporterProvider;
+import org.apache.kafka.server.authorizer.AuthorizableRequestContext;
+import org.apache.kafka.server.telemetry.ClientTelemetry;
 import org.apache.kafka.server.telemetry.ClientTelemetryPayload;
+import org.apache.kafka.server.telemetry.ClientTelemetryReceiver;
 import org.apache.kafka.shaded.io.opentelemetry.proto.common.v1.KeyValue;
 import org.apache.kafka.shaded.io.opentelemetry.proto.metrics.v1.Metric;
 import org.apache.kafka.shaded.io.opentelemetry.proto.metrics.v1.MetricsData;
@@ -25,7 +26,7 @@ import org.apache.kafka.shaded.io.opentelemetry.proto.metrics.v1.NumberDataPoint
 import org.apache.kafka.shaded.io.opentelemetry.proto.metrics.v1.ResourceMetrics;
 import org.apache.kafka.shaded.io.opentelemetry.proto.metrics.v1.ScopeMetrics;
 
-public class TelemetryRecorder implements MetricsReporter, ClientTelemetryExporterProvider, ClientTelemetryExporter {
+public class TelemetryRecorder implements MetricsReporter, ClientTelemetry, ClientTelemetryReceiver {
     private Path file;
 
     @Override
@@ -34,12 +35,12 @@ public class TelemetryRecorder implements MetricsReporter, ClientTelemetryExport
     }
 
     @Override
-    public ClientTelemetryExporter clientTelemetryExporter() {
+    public ClientTelemetryReceiver clientReceiver() {
         return this;
     }
 
     @Override
-    public synchronized void exportMetrics(ClientTelemetryContext context, ClientTelemetryPayload payload) {
+    public synchronized void exportMetrics(AuthorizableRequestContext context, ClientTelemetryPayload payload) {
         try {
             StringJoiner metrics = new StringJoiner(",", "[", "]");
             StringJoiner resource = new StringJoiner(",", "{", "}");
@@ -52,7 +53,7 @@ public class TelemetryRecorder implements MetricsReporter, ClientTelemetryExport
                 }
             }
             String line = "{\"id\":" + text(payload.clientInstanceId().toString())
-                + ",\"client\":" + text(context.authorizableRequestContext().clientId())
+                + ",\"client\":" + text(context.clientId())
                 + ",\"terminating\":" + payload.isTerminating()
                 + ",\"type\":" + text(payload.contentType())
                 + ",\"resource\":" + resource
