@@ -63,6 +63,7 @@ class Journal:
         self.owners: dict[TopicPartition, dict[str, None]] = {}
         self._forgotten: set[tuple[str, TopicPartition]] = set()  # owned, but the coordinator does not know this
         self.all_disturbed_until = 0.0  # until then, a fault may keep any member from learning what it lost
+        self.hidden_until = 0.0  # until then, a commit may be stored that the coordinator does not return yet
         self.changes_protocol = False  # members of both protocols: a change of the group's protocol ends generations
         self.filtered = False  # members drop records, which count as if they did not exist
         self.unchecked: set[str] = set()  # topics whose records are not checked
@@ -141,6 +142,8 @@ class Journal:
                     self.violation(f"two owners of {tp}: {other} and {member}")
             self.owners.setdefault(tp, {})[member] = None
             if (member, tp) not in self._floor:
+                if self.now <= self.hidden_until:
+                    self._expect_again(tp)
                 self._floor[member, tp] = 0 if tp in self._rewound else self.committed.get(tp, 0)
                 self._next.pop((member, tp), None)
 
@@ -250,6 +253,9 @@ class Journal:
         """A member reads from the first record again."""
         self._next.pop((member, partition), None)
         self._floor[member, partition] = 0
+        self._expect_again(partition)
+
+    def _expect_again(self, partition: TopicPartition) -> None:
         self._rewound[partition] = max(
             self._processed.get(partition, 0), self._start.get(partition, 0), self.committed.get(partition, 0)
         )

@@ -79,6 +79,23 @@ def test_two_owners() -> None:
     assert [] == violations(found)
 
 
+@pytest.mark.parametrize("handlers", [False, True])
+def test_a_commit_without_its_replicas(handlers: bool) -> None:
+    """A member that reads again what was committed, and commits a part of it, is a violation, unless a broker has died:
+    then the coordinator may not have returned the last commit.
+    """
+    again = [line(210.0, "deliver", "b", P0, 0)]
+    if handlers:
+        record = {"tp": list(P0), "offset": 0, "key": "k"}
+        run = line(195.0, "handlers.begin_run", "b", {"order": "key", "number": 4}, [])
+        again = [run, line(210.0, "handlers.start", "b", record, number=1)]
+    found = history(killed={"a": 150.0}, commits=[(140.0, P0, 2, ""), (220.0, P0, 1, "")])
+    found.logs["b"] = sorted([*OTHER, *again], key=lambda each: each["at"])
+    assert "repeated" in violations(found)[0]
+    found.faults = [Fault(Kind.KILL_LEADER, None, 130.0, 9_000.0)]
+    assert [] == violations(found)
+
+
 def test_the_time_of_a_suspended_process_does_not_count() -> None:
     """A call is not late if its process was suspended."""
     late = line(9_000.0, "check_call", "a", "poll", 8_000.0, 1_000.0)
