@@ -30,6 +30,8 @@ KEPT_GROUPS = "4.0: groups that remain when their last offset is deleted"
 NEXT_GENERATION = "4.0: the group protocol of KIP-848"
 OF_ALL_RELEASES = "4.2: share groups (KIP-932), which the page shows as well"
 SHARE_GROUPS = "4.2: share groups (KIP-932); those of 4.0 and 4.1 are previews with other versions of requests"
+DELIVERY_LIMITS = "4.3: a limit of deliveries for each group"
+DEAD_LETTERS = "4.4: dead-letter topics of share groups (KIP-1191)"
 
 #: Where no KIP or report says since when, the release is the lowest one of those in `tox.ini` that has it.
 #:
@@ -77,10 +79,11 @@ NEEDED_VERSIONS: dict[str, str] = {
     "test_retry_topics.py::test_a_killed_member_loses_no_record": STATIC_MEMBERS,
     "test_sasl.py": SCRAM_USERS,
     "test_share_consumer.py": SHARE_GROUPS,
-    "test_share_dead_letters.py": SHARE_GROUPS,
+    "test_share_dead_letters.py": DEAD_LETTERS,
     "test_share_leaders.py": SHARE_GROUPS,
     "test_share_mixed.py": SHARE_GROUPS,
     "test_share_scenarios.py": SHARE_GROUPS,
+    "test_share_scenarios.py::test_deliveries_after_close": DELIVERY_LIMITS,
     "test_telemetry.py": SUBSCRIPTIONS,
     "test_telemetry.py::test_kafkas_own_consumer_pushes_the_same_metrics[consumer": NEXT_GENERATION,
     "test_tls.py::test_failures_are_raised_at_once": ALERTS,

@@ -58,7 +58,7 @@ EXECUTORS = ("threads", "asyncio", "processes")
 PROCESSES, PROCESSES_RUN_MS = 2, 120_000.0  # they import their modules on the same two cores
 BATCH = (10, 0.05)  # of every other member with the same engine
 BURST, SHARE_BURST = 20, 4  # records
-DELIVERY_LIMIT = 5
+DELIVERY_LIMIT = 5  # the default of brokers
 SHARE_SCENARIO = ShareScenario(0, (), duration_ms=1e12, topics=2, delivery_limit=DELIVERY_LIMIT)
 SHARE_MEMBERS = (
     ShareMember(explicit=True, releases=0.05, rejects=0.02, commits=0.5),
@@ -71,7 +71,6 @@ SHARE_MEMBERS = (
 SHARE = {
     "share.auto.offset.reset": "earliest",
     "share.record.lock.duration.ms": str(LOCK_MS),
-    "share.delivery.count.limit": str(DELIVERY_LIMIT),
     "share.isolation.level": "read_committed",
 }
 #: Leaders and coordinators move only when a fault says so, and not because a busy machine keeps a broker silent.
