@@ -14,6 +14,7 @@ from support.brokers.kafka import KafkaCluster
 from support.brokers.kafka_admin import wait_until
 from support.harnesses.threads import meanwhile
 from support.members import clients
+from support.members.group_load import all_offsets
 from support.members.members import (
     MemberProcess,
     Partition,
@@ -128,7 +129,7 @@ def test_leader_and_coordinator_die_under_load(
         ends: dict[Partition, int] = {}
         for partition, offset in load.acknowledged:
             ends[topic, partition] = max(ends.get((topic, partition), 0), offset + 1)
-        wait_for(lambda: all_seen(members, ends), "every acknowledged record", members, timeout_s=60)
+        wait_for(lambda: all_offsets(members, ends), "every acknowledged record", members, timeout_s=60)
         for member in members:
             member.stop()
         assert_all_seen(members, ends, once=False)
@@ -138,12 +139,3 @@ def in_sync(cluster: KafkaCluster, topic: str) -> bool:
     """Returns whether every replica of the topic is in sync."""
     partitions = cluster.metadata(topic).topics[topic].partitions.values()
     return all(len(partition.isrs) == 3 for partition in partitions)
-
-
-def all_seen(members: list[MemberProcess], ends: dict[Partition, int]) -> bool:
-    """Returns whether every record below the end offsets was read."""
-    try:
-        assert_all_seen(members, ends, once=False)
-    except AssertionError:
-        return False
-    return True

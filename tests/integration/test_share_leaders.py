@@ -6,7 +6,6 @@ The same requests run on the cluster model and on Kafka (`make integration-fake`
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from support.brokers.kafka_admin import wait_until
 from support.scenarios.peers import RealPeer
 from support.scenarios.scenario import Run
 from support.scenarios.share_groups import configure, enter
-from support.scenarios.share_records import ACCEPT, CLOSE, OPEN, RELEASE, acknowledge, fetch
+from support.scenarios.share_records import ACCEPT, CLOSE, OPEN, RELEASE, acknowledge, fetch, ranges
 
 pytestmark = pytest.mark.consumer_protocol
 RELEASE_OF_KAFKA = "4.4"
@@ -54,16 +53,6 @@ def requests(kafka_cluster3: KafkaCluster, topic_name: str) -> Iterator[Requests
     found = Requests(kafka_cluster3, topic_name)
     yield found
     found.close()
-
-
-def ranges(response: Any) -> list[tuple[int, int, int]]:
-    """Returns the ranges that a response acquired, with their delivery counts."""
-    return [
-        (row.first_offset, row.last_offset, row.delivery_count)
-        for topic in response.responses
-        for partition in topic.partitions
-        for row in partition.acquired_records
-    ]
 
 
 def test_state_survives_a_move_of_the_leader(kafka_cluster3: KafkaCluster, requests: Requests) -> None:

@@ -26,11 +26,6 @@ class GuardedJvm:
         """Returns True while the JVM runs."""
         return self._guard is not None and self._guard.poll() is None
 
-    @property
-    def guard_pid(self) -> int | None:
-        """Returns the id of the guard process, which owns the JVM."""
-        return self._guard.pid if self._guard else None
-
     def run(self, command: list[str]) -> None:
         """Start the JVM under its guard."""
         self._log_read_from = self.log.stat().st_size if self.log.exists() else 0

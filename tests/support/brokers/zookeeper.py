@@ -13,7 +13,6 @@ from support.brokers.pkcs12 import with_pkcs12_stores
 FIRST_KRAFT = (3, 3)
 START_TIMEOUT_S = 90
 TICK_MS = 500  # a session may be as short as two ticks
-SESSION_TIMEOUT_MS = 3000
 HOST = "127.0.0.1"
 
 #: What a broker with ZooKeeper must not be given (2.8 would run in the first KRaft) -> what it is given instead.

@@ -88,8 +88,10 @@ def _entries(history: History, journal: Journal, session_ms: float) -> Iterator[
         if fault.kind not in NOT_EXCUSED:
             until = fault.ended + 2 * session_ms
             yield fault.began, partial(_disturb, journal, fault.member, until)
+            # A coordinator neither confirms nor returns a commit before the replicas in sync have it, and a broker that
+            # has died counts as in sync for a while.
             if fault.member is None:
-                yield fault.began, partial(_hide_commits, journal, fault.ended)
+                yield fault.began, partial(setattr, journal, "hidden_until", fault.ended)
     for at in history.calms:
         yield at, partial(journal.check_stable, list(history.records))
     end = max(line["at"] for log in history.logs.values() for line in log)
@@ -103,13 +105,6 @@ def _disturb(journal: Journal, member: str | None, until: float) -> None:
         journal.disturb_all(until)
     else:
         journal.disturb(member, until)
-
-
-def _hide_commits(journal: Journal, until: float) -> None:
-    """Excuse members that do not start at the last commit: the coordinator has it in its log, but a replica that is in
-    sync has died, and until it counts as out of sync, the coordinator neither confirms the commit nor returns it.
-    """
-    journal.hidden_until = max(until, journal.hidden_until)
 
 
 class _Replay:

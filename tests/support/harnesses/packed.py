@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-import lz4.block
-
 from kconsumer._internal.compression import xxh32
 
 
@@ -24,6 +22,3 @@ def zstd_frame(
     for i, (kind, size, data) in enumerate(blocks, 1):
         out += struct.pack("<I", size << 3 | kind << 1 | (i == len(blocks)))[:3] + data
     return out
-
-
-ORDINARY_LZ4 = lz4_frame([lz4.block.compress(b"an ordinary batch, an ordinary batch", store_size=False)])

@@ -68,6 +68,16 @@ def fetch(
     return call(SHARE_FETCH, version, client=fields.pop("client", "test"), **{**known, **fields})
 
 
+def ranges(response: Any) -> list[tuple[int, int, int]]:
+    """Returns the ranges that a response acquired, with their delivery counts."""
+    return [
+        (row.first_offset, row.last_offset, row.delivery_count)
+        for topic in response.responses
+        for partition in topic.partitions
+        for row in partition.acquired_records
+    ]
+
+
 def acknowledge(
     run: Run,
     version: int,

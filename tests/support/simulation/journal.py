@@ -72,9 +72,7 @@ class Journal:
         self._start: dict[TopicPartition, int] = {}  # the records before this offset were deleted
         self._processed: dict[TopicPartition, int] = {}  # all records before this offset were processed
         self._later: dict[TopicPartition, list[int]] = {}  # processed records behind it
-        self._floor: dict[
-            tuple[str, TopicPartition], int
-        ] = {}  # the committed offset when the member got the partition
+        self._floor: dict[tuple[str, TopicPartition], int] = {}  # the committed offset when the member got it
         self._next: dict[tuple[str, TopicPartition], int] = {}  # the offset after the last returned record
         self._waiting: dict[TopicPartition, tuple[int, float]] = {}  # the first unprocessed record, and since when
         self._requests: dict[tuple[str, str], tuple[float, int]] = {}

@@ -81,9 +81,7 @@ def test_two_owners() -> None:
 
 @pytest.mark.parametrize("handlers", [False, True])
 def test_a_commit_without_its_replicas(handlers: bool) -> None:
-    """A member that reads again what was committed, and commits a part of it, is a violation, unless a broker has died:
-    then the coordinator may not have returned the last commit.
-    """
+    """A member may start before the last commit, and commit less, only if a broker has died."""
     again = [line(210.0, "deliver", "b", P0, 0)]
     if handlers:
         record = {"tp": list(P0), "offset": 0, "key": "k"}

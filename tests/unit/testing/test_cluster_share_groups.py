@@ -23,6 +23,7 @@ from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings
 from support.fakes.cluster_client import ClusterClient, advance
+from support.scenarios.share_records import ranges
 
 ASSIGNMENT_INTERVAL_MS = 1000
 
@@ -94,29 +95,19 @@ def new_cluster(brokers: int = 1, **settings: Any) -> Cluster:
     return cluster
 
 
-def acquired(response: Any) -> list[tuple[int, int, int]]:
-    """Returns the ranges that a response acquired."""
-    return [
-        (row.first_offset, row.last_offset, row.delivery_count)
-        for topic in response.responses
-        for partition in topic.partitions
-        for row in partition.acquired_records
-    ]
-
-
 def test_a_member_whose_session_expires(clock: VirtualClock) -> None:
     """The group removes the member. Its records stay locked: the group and the leader of the partition are apart."""
     cluster = new_cluster(group_share_session_timeout_ms=9000)
     member, other = FakeShareMember(cluster, clock), FakeShareMember(cluster, clock, "other")
     member.join()
-    assert [(0, 2, 1)] == acquired(member.fetch())
+    assert [(0, 2, 1)] == ranges(member.fetch())
     advance(cluster, clock, 9000)
     assert Errors.UNKNOWN_MEMBER_ID == member.heartbeat().error_code
     other.join()
-    assert [] == acquired(other.fetch())
+    assert [] == ranges(other.fetch())
     member.client.connection.close()
     advance(cluster, clock, 0)
-    assert [(0, 2, 2)] == acquired(other.fetch())
+    assert [(0, 2, 2)] == ranges(other.fetch())
 
 
 def test_another_leader(clock: VirtualClock) -> None:
@@ -124,7 +115,7 @@ def test_another_leader(clock: VirtualClock) -> None:
     cluster = new_cluster(2)
     old, new = FakeShareMember(cluster, clock), FakeShareMember(cluster, clock, "other", broker=2)
     old.join()
-    assert [(0, 2, 1)] == acquired(old.fetch())
+    assert [(0, 2, 1)] == ranges(old.fetch())
     assert Errors.NONE == old.acknowledge(0, 0).responses[0].partitions[0].error_code
     cluster.move_leader("t", 0, 2)
     assert Errors.UNKNOWN_TOPIC_OR_PARTITION == old.acknowledge(1, 1).responses[0].partitions[0].error_code
@@ -135,7 +126,7 @@ def test_another_leader(clock: VirtualClock) -> None:
         row.current_leader.leader_id,
         response.node_endpoints[0].node_id,
     )
-    assert [(1, 2, 1)] == acquired(new.fetch())
+    assert [(1, 2, 1)] == ranges(new.fetch())
 
 
 def test_a_leader_that_moves_and_returns(clock: VirtualClock) -> None:
@@ -147,5 +138,5 @@ def test_a_leader_that_moves_and_returns(clock: VirtualClock) -> None:
     member.acknowledge(1, 1, 2)
     cluster.move_leader("t", 0, 2)
     cluster.move_leader("t", 0, 1)
-    found = acquired(member.fetch()) + acquired(member.fetch())
+    found = ranges(member.fetch()) + ranges(member.fetch())
     assert [(0, 0, 1), (1, 1, 2), (2, 2, 1)] == sorted(found)
