@@ -175,18 +175,17 @@ def test_poll_inside_a_loop_shares_the_position(ten: TopicPartition, new_consume
 
 
 def test_pause_inside_a_loop(two: tuple[TopicPartition, ...], new_consumer: New) -> None:
-    """pause() in the body prevents further fetches; the loop still yields the remaining records of the present
-    batch.
-    """
-    consumer = new_consumer(max_poll_records=4, consumer_timeout_ms=500)
+    """pause() in the body prevents further fetches; the loop still yields the rest of the present batch."""
+    consumer = new_consumer(max_poll_records=4)
     consumer.assign(two)
     first = None
     seen: dict[TopicPartition, list[int]] = {tp: [] for tp in two}
-    for record in consumer:
+    for record in islice(consumer, 14):
         seen[record.topic_partition].append(record.offset)
         if first is None:
             first = record.topic_partition
             consumer.pause(first)
+    assert not consumer.poll(0.5)
     (other,) = set(two) - {first}
     assert first is not None
     assert ([0, 1, 2, 3], list(range(10))) == (seen[first], seen[other])
