@@ -104,7 +104,7 @@ class HandlerJournal:
 
     def assign(self, member: str, partitions: Iterable[TopicPartition]) -> None:
         """A member has got partitions, whose committed offsets it reads afterwards."""
-        known = {} if self._journal.now <= self._journal.hidden_until else self._commits
+        known = {} if self._journal.now < self._journal.hidden_until else self._commits
         for tp in partitions:
             self._known[member, tp] = known.get(tp, Commit())
             self._attempts = {key: n for key, n in self._attempts.items() if key[:2] != (member, tp)}

@@ -140,7 +140,7 @@ class Journal:
                     self.violation(f"two owners of {tp}: {other} and {member}")
             self.owners.setdefault(tp, {})[member] = None
             if (member, tp) not in self._floor:
-                if self.now <= self.hidden_until:
+                if self.now < self.hidden_until:
                     self._expect_again(tp)
                 self._floor[member, tp] = 0 if tp in self._rewound else self.committed.get(tp, 0)
                 self._next.pop((member, tp), None)
