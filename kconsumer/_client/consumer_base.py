@@ -491,9 +491,11 @@ class ConsumerBase(ClientBase, Generic[K, V]):
         """Returns the offsets to commit, or None to commit all positions.
 
         If `offsets` is None while a `for` loop is in the middle of a batch, records that the loop has not reached are
-        not committed.
+        not committed. While `kconsumer.parallel` processes the records, nothing is: it commits what is finished.
         """
         if offsets is None:
+            if self._engine.callbacks.observer is not None:
+                return {}
             return self._engine.consumed_before(self._iteration.unseen()) if self._iteration.active else None
         return offsets_to_commit(offsets)
 

@@ -20,7 +20,7 @@ from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import RecordDeserializationError
 from kconsumer.parallel import AsyncProcessor, Processor, Summary
 from kconsumer.parallel.finished_offsets import encode
-from kconsumer.testing import FakeCluster
+from kconsumer.testing import FakeCluster, MockConsumer
 from support.harnesses.parallel_handlers import write_value
 from support.harnesses.parallel_runs import options, run_with, until
 
@@ -87,6 +87,52 @@ def test_a_cancelled_run_commits_what_finished_during_a_commit(cluster: FakeClus
             return committed(cluster)
 
     assert asyncio.run(run()) == len(finished) < 200
+
+
+def test_a_callback_and_a_handler_that_commit_without_offsets() -> None:
+    """commit() without offsets, in a rebalance callback or a handler, commits no record that is not finished."""
+    revoked = threading.Event()
+    finished: list[int] = []
+    in_handlers: set[TopicPartition] = set()
+    arguments = {"group_id": "g", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    with MockConsumer(**arguments, consumer_timeout_ms=100) as consumer:
+
+        def handle(record: ConsumerRecord) -> None:
+            consumer.commit_async()
+            in_handlers.update(consumer.committed_offsets())
+            assert revoked.wait(DEADLINE_S)
+            finished.append(record.offset)
+
+        def rebalance() -> None:
+            revoked.set()
+            consumer.rebalance([])
+
+        consumer.subscribe(["t"], on_revoke=lambda consumer, _: consumer.commit())
+        consumer.rebalance([TP])
+        consumer.add_records(TP, range(1000))
+        for call in (bool, rebalance):
+            consumer.schedule(call)
+        Processor(consumer, handle, workers=1).run()
+        assert consumer.committed_offsets()[TP].offset == len(finished) < 1000
+    assert not in_handlers
+
+
+def test_a_coroutine_that_commits_without_offsets(cluster: FakeCluster) -> None:
+    """A handler that awaits commit() of its AsyncConsumer commits no record that is not finished."""
+    cluster.produce("t", [str(n) for n in range(10)])
+    early: list[int] = []
+
+    async def run() -> Summary:
+        async with AsyncConsumer("t", **options(cluster), consumer_timeout_ms=300) as consumer:
+
+            async def handle(record: ConsumerRecord) -> None:
+                await consumer.commit()
+                if (committed(cluster) or 0) > record.offset:
+                    early.append(record.offset)
+
+            return await AsyncProcessor(consumer, handle, workers=1).run()
+
+    assert (10, []) == (asyncio.run(run()).processed, early)
 
 
 @pytest.mark.parametrize("polls", [True, False])
