@@ -7,6 +7,8 @@ import json
 import threading
 from typing import Any
 
+from kconsumer.cli.arguments import UsageError
+
 DEFAULT_PORT = 9092
 MAX_PARTITIONS = 10_000
 
@@ -50,7 +52,16 @@ def positive(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve the cluster until the process is interrupted."""
+    """Serve the cluster until the process is interrupted. Raises UsageError for a port or a topic that cannot be."""
+    if args.records and not args.topics:
+        raise UsageError(f"--records {args.records} needs --topic")
+    try:
+        return _serve(args)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _serve(args: argparse.Namespace) -> int:
     from kconsumer.testing import FakeCluster
 
     with FakeCluster(args.brokers, port=args.port, auto_create_topics_enable=True) as cluster:

@@ -346,8 +346,8 @@ def run_configs(args: argparse.Namespace) -> int:
         _show(args, columns("name", "value"), present.items())
         return 0
     _show(args, columns("name", "value", "new"), [(name, present.get(name), new) for name, new in changes.items()])
-    count = f"{len(changes)} setting{'s' * (len(changes) != 1)}"
-    _say_change(args, f"change {count}", f"{count} of group {args.group!r} were changed")
+    settings = f"setting{'s' * (len(changes) != 1)} {', '.join(changes)}"
+    _say_change(args, f"change the {settings}", f"changed the {settings} of group {args.group!r}")
     return 0
 
 

@@ -16,7 +16,8 @@ POSITION_HELP = (
     "-1h or -2d12h (units: s m h d w), or a time such as @2024-05-01T12:00 (ISO-8601, UTC by default) or "
     "@1714564800000 (ms since 1970). A time means the first record that is not older."
 )
-_AGO = re.compile(r"-((?:[0-9]+[smhdw])+)")
+_NUMBER = "[0-9]{1,18}"  # fits into an int64
+_AGO = re.compile(f"-((?:{_NUMBER}[smhdw])+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,11 @@ def parse_position(text: str) -> Position:
     """
     if text in ("earliest", "latest"):
         return Position(text)
-    if re.fullmatch(r"[0-9]+", text):
+    if re.fullmatch(_NUMBER, text):
         return Position("offset", int(text))
-    if re.fullmatch(r"-[0-9]+", text):
+    if re.fullmatch(f"-{_NUMBER}", text):
         return Position("tail", int(text[1:]))
-    if re.fullmatch(r"@[0-9]+", text):
+    if re.fullmatch(f"@{_NUMBER}", text):
         return Position("time", int(text[1:]))
     ago = _AGO.fullmatch(text)
     if ago is not None:

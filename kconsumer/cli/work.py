@@ -92,6 +92,7 @@ BATCH: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("--batch-wait", "max_wait_s", {"type": _number, "metavar": "SECONDS",
      "help": "how long a worker waits for N records (default: 0)"}),
 )  # fmt: skip
+ALL_ADDRESSES = "0.0.0.0"
 # What has no meaning for a share group: name, argument, and why.
 NOT_SHARED = (
     ("start", "--from", "it begins where its setting share.auto.offset.reset says (kconsumer groups configs)"),
@@ -142,8 +143,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         help="a file that exists from the first assignment of partitions until the command ends")  # fmt: skip
     add("--health-port", type=int, metavar="PORT",
         help="serve /live and /ready by HTTP for probes; 0: at a free port, which the log names")  # fmt: skip
-    add("--health-host", default="0.0.0.0", metavar="ADDRESS",
-        help="where --health-port listens (default: 0.0.0.0, which is all IPv4 addresses)")  # fmt: skip
+    add("--health-host", default=ALL_ADDRESSES, metavar="ADDRESS",
+        help=f"where --health-port listens (default: {ALL_ADDRESSES}, which is all IPv4 addresses)")  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -259,6 +260,8 @@ def _serving(
 ) -> contextlib.AbstractContextManager[object]:
     """Returns the server of --health-port, if there is one. Raises UsageError if it cannot listen."""
     if args.health_port is None:
+        if args.health_host != ALL_ADDRESSES:
+            raise UsageError("--health-host needs --health-port")
         return contextlib.nullcontext()
     from kconsumer.health import serve  # imported when used
 

@@ -91,7 +91,7 @@ def find_partition(cluster: Cluster, topic: str, index: int) -> Partition:
 
 def check_number(name: str, value: float, *, positive: bool = False) -> None:
     """Raise ValueError if a value is not a number, is negative or, with `positive`, is 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or (positive and not value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0 or (positive and not value):
         raise ValueError(f"{name} is a number {'above' if positive else 'of at least'} 0; not {value!r}")
 
 

@@ -30,6 +30,7 @@ from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.requests import Request
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.telemetry import ALL_METRICS, DEFAULT_INTERVAL_MS, ClientMetrics, PushedMetrics
+from kconsumer.testing.cluster.topic_admin import AdminError, check_name
 from kconsumer.testing.cluster.topic_configs import config_error
 from kconsumer.testing.fake_cluster_faults import FaultMethods, SecurityMethods
 from kconsumer.testing.produce import Headers, ProduceLike, RecordMetadata, Value, as_records, check_compression
@@ -72,6 +73,8 @@ class FakeCluster(FaultMethods, SecurityMethods):
     ) -> None:
         if isinstance(brokers, bool) or not isinstance(brokers, int) or brokers < 1:
             raise ValueError(f"brokers is how many brokers there are, at least 1; not {brokers!r}")
+        if not isinstance(port, int) or not 0 <= port <= 65_536 - brokers:
+            raise ValueError(f"port is 0, or the first of {brokers} ports up to 65535; not {port!r}")
         unknown = sorted(set(settings) - SETTINGS)
         if unknown:
             raise TypeError(f"FakeCluster has no setting {unknown[0]!r}; there are {', '.join(sorted(SETTINGS))}")
@@ -120,13 +123,20 @@ class FakeCluster(FaultMethods, SecurityMethods):
         """Create a topic. `configs`: settings of the topic by Kafka's names, with underscores in place of dots.
 
         Raises ValueError if the topic exists, if there are fewer brokers than replicas, or if a broker would not accept
-        the settings. `internal_segment_bytes` makes segments that are smaller than Kafka's minimum of 1 MiB.
+        the name, the numbers or the settings. `internal_segment_bytes` makes segments that are smaller than Kafka's
+        minimum of 1 MiB.
         """
         settings = {key.replace("_", "."): _setting(value) for key, value in configs.items()}
         problem = config_error(settings, self._cluster.brokers[1].release)
         if problem is not None:
             raise ValueError(problem)
+        check_number("partitions", partitions, positive=True)
+        check_number("replication_factor", replication_factor, positive=True)
         with self._server.change():
+            try:
+                check_name(self._cluster, name)
+            except AdminError as error:
+                raise ValueError(str(error)) from None
             self._cluster.create_topic(name, partitions, replication_factor, settings)
 
     def delete_topic(self, name: str) -> None:

@@ -164,6 +164,8 @@ class Server:
 
     def start(self) -> None:
         """Open the listeners and start the thread. Raises OSError if a port is in use."""
+        if self.started:
+            raise RuntimeError("a FakeCluster runs once: make a new one")
         try:
             self._selector.register(self._wake_receiver, selectors.EVENT_READ, self._on_wake)
             for index, broker in enumerate(self._cluster.brokers.values()):

@@ -119,7 +119,7 @@ def test_a_client_without_tls_is_disconnected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda cluster: cluster.create_topic("t"), "exists already"),
+        (lambda cluster: cluster.create_topic("t"), "already exists"),
         (lambda cluster: cluster.create_topic("u", replication_factor=2), "need as many brokers"),
         (lambda cluster: cluster.create_topic("u", retention_ms=-5), "Invalid value -5 for configuration retention.ms"),
         (lambda cluster: cluster.create_topic("u", retention=5), "Unknown topic config name: retention"),

@@ -38,7 +38,18 @@ def test_a_cluster_to_try() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--topic", ":3"], ["--topic", "t:0"], ["--topic", "t:x"], ["--records", "-1"], ["--brokers", "0"]]
+    "arguments",
+    [
+        ["--topic", ":3"],
+        ["--topic", "t:0"],
+        ["--topic", "t:x"],
+        ["--topic", "a b"],
+        ["--topic", "twice", "--topic", "twice"],
+        ["--records", "-1"],
+        ["--records", "7"],
+        ["--brokers", "0"],
+        ["--port", "65536"],
+    ],
 )
 def test_wrong_arguments(arguments: list[str]) -> None:
     """A wrong argument ends the command with exit code 2 and a message that contains it."""

@@ -240,6 +240,7 @@ def test_a_handler_that_fails(cluster: FakeCluster, folder: Path) -> None:
         ("shop:handle", ["--workers", "0"], "workers must be an integer of at least 1"),
         ("shop:handle_async", ["--executor", "threads"], "coroutine function"),
         ("shop:handle", ["--health-port", "99999"], "--health-port 99999: "),
+        ("shop:handle", ["--health-host", "::1"], "--health-host needs --health-port"),
         ("shop:handle", ["-X", "enable.auto.commit=true"], "another argument sets this option already"),
         ("shop:handle", ["--share", "--order", "key"], "the records of a share group have no order"),
         ("shop:handle", ["--share", "--from", "latest"], "--from has no meaning for a share group"),

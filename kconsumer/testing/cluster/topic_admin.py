@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.dsl import ZERO_UUID
@@ -34,6 +35,9 @@ from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 from kconsumer.testing.cluster.topic import NO_LEADER, Topic
 from kconsumer.testing.cluster.topic_configs import config_error
 
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
 BROKERS_DECIDE = -1  # in place of a number of partitions or replicas (KIP-464)
 HIGH_WATERMARK = -1  # the offset by which DeleteRecords deletes all replicated records
 FIRST_WITH_CONFIGS, FIRST_WITH_STATES, FIRST_WITH_TOPIC_ID = 5, 6, 7  # versions of CreateTopics and DeleteTopics
@@ -48,6 +52,21 @@ class AdminError(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+def check_name(cluster: Cluster, name: str) -> None:
+    """Raise AdminError if a topic name is not valid, or if a topic with this name exists.
+
+    As in Kafka, `.` and `_` count as the same character when names are compared.
+    """
+    if not isinstance(name, str) or not legal_name(name):
+        raise AdminError(Errors.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name!r}")
+    if name in cluster.topics:
+        raise AdminError(Errors.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    alike = name.replace(".", "_")
+    other = next((known for known in cluster.topics if known.replace(".", "_") == alike), None)
+    if other is not None:
+        raise AdminError(Errors.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with '{other}'.")
 
 
 class TopicAdmin(ClusterHandlers):
@@ -77,7 +96,7 @@ class TopicAdmin(ClusterHandlers):
         Raises AdminError if the topic cannot be created.
         """
         assignments = {a.partition_index: list(a.broker_ids) for a in row.assignments}
-        self._check_name(row.name)
+        check_name(self._cluster, row.name)
         partitions, replicas = self._sizes(row, assignments)
         given = {config.name: config.value for config in row.configs}
         problem = config_error(given, request.broker.release)
@@ -98,20 +117,6 @@ class TopicAdmin(ClusterHandlers):
             topic = self._cluster.create_topic(row.name, partitions, replicas, configs, assignments=assignments)
             result.topic_id = topic.id
         return result
-
-    def _check_name(self, name: str) -> None:
-        """Raise AdminError if a topic name is not valid, or if a topic with this name exists.
-
-        As in Kafka, `.` and `_` count as the same character when names are compared.
-        """
-        if not legal_name(name):
-            raise AdminError(Errors.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name!r}")
-        if name in self._cluster.topics:
-            raise AdminError(Errors.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        alike = name.replace(".", "_")
-        other = next((known for known in self._cluster.topics if known.replace(".", "_") == alike), None)
-        if other is not None:
-            raise AdminError(Errors.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with '{other}'.")
 
     def _placed(self, partitions: int, replicas: int) -> dict[int, list[int]]:
         """Returns the brokers of each partition: running brokers in turn, beginning with a random one, as in Kafka."""

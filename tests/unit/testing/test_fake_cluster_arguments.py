@@ -10,6 +10,7 @@ from kconsumer.errors import GroupAuthorizationError, StaleMetadataError, error_
 from kconsumer.schema import all_apis
 from kconsumer.schema.fetch import FETCH
 from kconsumer.schema.offsets import OFFSET_COMMIT
+from kconsumer.testing import FakeCluster
 from kconsumer.testing.arguments import api_of, error_code_of, sasl_settings
 from kconsumer.testing.batches import Rec
 from kconsumer.testing.produce import Partitioner, as_records, check_compression, murmur2, split
@@ -127,3 +128,32 @@ def test_wrong_sasl(sasl: dict[str, Any], message: str) -> None:
     """A wrong `sasl` raises an error that says what is wrong."""
     with pytest.raises(ValueError, match=message):
         sasl_settings(sasl)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("a b", ()), ("..", ()), (5, ()), ("t.1", ()), ("new", (0,)), ("new", (-1,)), ("new", (1, 0)), ("new", (1, 2))],
+)
+def test_topics_that_no_broker_creates(name: Any, sizes: tuple[int, ...]) -> None:
+    """A topic with an illegal name, the name of another one, or without partitions or replicas is refused."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("t_1")
+        with pytest.raises(ValueError, match=r"Topic|is a number above 0|replicas"):
+            cluster.create_topic(name, *sizes)
+
+
+@pytest.mark.parametrize(("port", "brokers"), [(-1, 1), (65_536, 1), (65_535, 2), (1.5, 1)])
+def test_ports_that_do_not_exist(port: Any, brokers: int) -> None:
+    """The ports of all brokers must exist."""
+    with pytest.raises(ValueError, match="port is 0, or"):
+        FakeCluster(brokers, port=port)
+
+
+def test_a_cluster_runs_once() -> None:
+    """A cluster that is entered again, inside its block or after it, raises RuntimeError, and runs on until the end."""
+    with FakeCluster() as cluster:
+        with pytest.raises(RuntimeError, match="make a new one"):
+            cluster.__enter__()  # noqa: PLC2801
+        cluster.create_topic("t")
+    with pytest.raises(RuntimeError, match="make a new one"):
+        cluster.__enter__()
