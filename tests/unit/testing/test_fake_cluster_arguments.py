@@ -153,7 +153,7 @@ def test_a_cluster_runs_once() -> None:
     """A cluster that is entered again, inside its block or after it, raises RuntimeError, and runs on until the end."""
     with FakeCluster() as cluster:
         with pytest.raises(RuntimeError, match="make a new one"):
-            cluster.__enter__()  # noqa: PLC2801
+            cluster.__enter__()
         cluster.create_topic("t")
     with pytest.raises(RuntimeError, match="make a new one"):
         cluster.__enter__()
