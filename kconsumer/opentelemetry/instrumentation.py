@@ -12,14 +12,13 @@ import logging
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeVar
 
-from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider, get_meter
 from opentelemetry.propagate import get_global_textmap
 from opentelemetry.propagators.textmap import TextMapPropagator
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider, get_tracer
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, TracerProvider, get_tracer
 
 from kconsumer._core.lock import Clock
 from kconsumer._version import VERSION
@@ -34,6 +33,15 @@ SCOPE = "kconsumer"
 SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 METHODS = ("poll", "poll_arrow")
 T = TypeVar("T", bound=Callable[..., Any])
+
+
+@contextmanager
+def _errors_logged() -> Iterator[None]:
+    """Log what an exporter or a propagator raises: it must not end a poll, nor count as an error of a handler."""
+    try:
+        yield
+    except Exception:
+        log.exception("a call could not be traced")
 
 
 class Instrumentation:
@@ -173,9 +181,8 @@ class Instrumentation:
         if not records:
             return records
         try:
-            self._record_poll(consumer, began, records, None)
-        except Exception:  # of an exporter: the records must reach the caller
-            log.exception("a poll could not be traced")
+            with _errors_logged():  # the records must reach the caller
+                self._record_poll(consumer, began, records, None)
         except BaseException:  # Ctrl-C: records that do not reach the caller were not consumed
             consumer._engine.take_back(records)
             raise
@@ -184,10 +191,8 @@ class Instrumentation:
     def _failed(self, consumer: Any, began: tuple[int, float], error: KafkaError) -> None:
         """Record a poll that has failed."""
         if not isinstance(error, WakeupError):
-            try:
+            with _errors_logged():
                 self._record_poll(consumer, began, ConsumerRecords.EMPTY, error)
-            except Exception:
-                log.exception("a poll could not be traced")
 
     def _record_poll(self, consumer: Any, began: tuple[int, float], records: Any, error: KafkaError | None) -> None:
         start_ns, start_ms = began
@@ -227,27 +232,40 @@ class Instrumentation:
         With the `consumer`, the span has its group and its client id. An exception of the block is recorded.
         """
         client = {**names.PROCESS, **names.of_client(consumer)}
-        producer = names.producer_context(record, self._textmap)
-        parent: Context | None = producer if self._continue_trace else None
         measured = {key: value for key, value in client.items() if key != "messaging.client.id"}
         measured[names.TOPIC] = record.topic
-        began = self._clock.now()
+        began, tracing = self._clock.now(), ExitStack()
+        span: Span = INVALID_SPAN
+        with _errors_logged():
+            span = tracing.enter_context(self._process_span(record, client))
+        failure: BaseException | None = None
         try:
-            with self._tracer.start_as_current_span(
-                f"process {record.topic}",
-                context=parent,
-                kind=SpanKind.CONSUMER,
-                attributes={**client, **names.of_record(record, keys=self._keys)},
-                links=() if producer is None else [names.link(producer, {})],
-            ) as span:
-                try:
-                    yield span
-                except Exception as error:
-                    measured["error.type"] = type(error).__qualname__
-                    span.set_attribute("error.type", type(error).__qualname__)
-                    raise
+            yield span
+        except BaseException as error:
+            failure = error
+            raise
         finally:
-            self._process_duration.record((self._clock.now() - began) / 1000, measured)
+            with _errors_logged():
+                if isinstance(failure, Exception):
+                    measured["error.type"] = type(failure).__qualname__
+                    span.set_attribute("error.type", type(failure).__qualname__)
+                self._process_duration.record((self._clock.now() - began) / 1000, measured)
+            with _errors_logged():
+                if failure is None:
+                    tracing.close()
+                else:
+                    tracing.__exit__(type(failure), failure, failure.__traceback__)
+
+    def _process_span(self, record: names.Record, client: names.Attributes) -> AbstractContextManager[Span]:
+        """Returns a context manager that starts the span of a record, makes it the current one, and ends it."""
+        producer = names.producer_context(record, self._textmap)
+        return self._tracer.start_as_current_span(
+            f"process {record.topic}",
+            context=producer if self._continue_trace else None,
+            kind=SpanKind.CONSUMER,
+            attributes={**client, **names.of_record(record, keys=self._keys)},
+            links=() if producer is None else [names.link(producer, {})],
+        )
 
     def traced(self, handler: T, consumer: object = None) -> T:
         """Returns a function that calls `handler(record, …)` inside `process(record)`. It may be a coroutine function.
@@ -256,7 +274,7 @@ class Instrumentation:
         `kconsumer.parallel.process`, and for handlers of your own.
         """
         wrapped: Any
-        if inspect.iscoroutinefunction(handler):
+        if any(map(inspect.iscoroutinefunction, (handler, type(handler).__call__))):
 
             @functools.wraps(handler)
             async def handle_async(record: Any, *args: Any, **kwargs: Any) -> Any:

@@ -294,6 +294,48 @@ def test_records_reach_the_caller_if_tracing_fails(
     assert 1 == consumer.position(TP)
 
 
+@pytest.mark.parametrize("method", ["on_start", "on_end", "extract", "record"])
+def test_handlers_run_once_if_tracing_fails(
+    telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    """An exception of a span processor, a propagator or a meter is logged, and the result is that of the handler."""
+    calls: list[int] = []
+
+    def fail(*_arguments: object, **_named: object) -> None:
+        raise RuntimeError("full")
+
+    def handle(record: ConsumerRecord) -> int:
+        calls.append(record.offset)
+        if record.offset:
+            raise LookupError
+        return 7
+
+    broken: dict[str, object] = {
+        "extract": telemetry.instrumentation._propagator,
+        "record": telemetry.instrumentation._process_duration,
+    }
+    processor = telemetry.tracers._active_span_processor
+    monkeypatch.setattr(broken.get(method, processor), method, fail)
+    traced = telemetry.instrumentation.traced(handle)
+    assert 7 == traced(record(offset=0))
+    with pytest.raises(LookupError):
+        traced(record(offset=1))
+    assert [0, 1] == calls
+    assert 2 == caplog.text.count("could not be traced")
+
+
+def test_an_object_with_a_coroutine_as_handler(telemetry: Telemetry) -> None:
+    """The span of an object whose `__call__` is a coroutine function ends with the coroutine."""
+
+    class Handler:
+        async def __call__(self, _record: ConsumerRecord) -> None:
+            await asyncio.sleep(0)
+            assert not telemetry.spans
+
+    asyncio.run(telemetry.instrumentation.traced(Handler())(record()))
+    assert 1 == len(telemetry.spans)
+
+
 def test_reporter() -> None:
     """Java's metrics are instruments with attributes, of all consumers; a closed consumer has no observations."""
     telemetry = Telemetry()
