@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from kconsumer._common.extras import how_to_install
 from kconsumer._common.signal_safe_lock import SignalSafeLock
 from kconsumer.errors import ConfigError
-from kconsumer.metrics.bounded import BoundedMetrics
+from kconsumer.metrics.bounded import LIMITED, BoundedMetrics
 from kconsumer.types import MetricName
 
 try:
@@ -47,6 +47,7 @@ PREFIX = "kconsumer"
 TOTAL = "_total"
 DROPPED = f"{PREFIX}_exporter_dropped_series", "Series that were left out because of a limit of PrometheusReporter"
 
+OWN_LABELS = {tag.replace("-", "_") for tag in ("client-id", *dict(LIMITED))}
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -172,9 +173,11 @@ def family_name(name: MetricName) -> str:
 
 
 def label_name(name: str) -> str:
-    """Returns a label's name. Raises ConfigError if Prometheus does not accept it."""
+    """Returns a label's name. Raises ConfigError if Prometheus does not accept it, or if metrics have it already."""
     if not re.fullmatch(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*", name):
         raise ConfigError(f"not a name of a label: {name!r}; use letters, digits and underscores")
+    if name in OWN_LABELS:
+        raise ConfigError(f"metrics have a label {name!r} of their own, which would hide this one")
     return name
 
 

@@ -218,7 +218,9 @@ def test_scrapes_while_metrics_change(registry: CollectorRegistry) -> None:
     assert "" == scrape(registry)
 
 
-@pytest.mark.parametrize("options", [{"max_topics": -1}, {"labels": {"a-b": "c"}}, {"labels": {"__name__": "c"}}])
+@pytest.mark.parametrize(
+    "options", [{"max_topics": -1}, *({"labels": {name: "c"}} for name in ("a-b", "__name__", "client_id", "topic"))]
+)
 def test_invalid_options(registry: CollectorRegistry, options: dict[str, object]) -> None:
     """An invalid limit or label raises ConfigError at once."""
     with pytest.raises(ConfigError):
