@@ -7,6 +7,7 @@ these checks can be encoded in a request.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -99,12 +100,13 @@ def checked_text(text: Any, what: str) -> str:
 
 def at_least_one(name: str, value: Any) -> int:
     """Returns an argument that must be a positive integer. Raises TypeError or ValueError if it is not."""
-    if not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an int, not {value!r}")
-    number = operator.index(value)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {value!r}") from None
     if number < 1:
         raise ValueError(f"{name} must be at least 1, not {value}")
-    return number
+    return min(number, sys.maxsize)
 
 
 def offsets_to_commit(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:

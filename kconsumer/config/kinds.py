@@ -13,7 +13,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, SupportsIndex
+from typing import Any, NamedTuple, NoReturn
 
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer.config.typed_values import typed_deserializer
@@ -107,9 +107,12 @@ def integer(low: int, high: int) -> Kind:
     def parse(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        if isinstance(value, bool):
             raise ValueError
-        result = operator.index(value)
+        try:
+            result = operator.index(value)  # type: ignore[arg-type]  # other objects raise TypeError
+        except TypeError:
+            raise ValueError from None
         if not low <= result <= high:
             raise ValueError
         return result

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kconsumer._client.offset_arguments import at_least_one
 from kconsumer.arrow import choose, choose_spark
 
 OnDataLoss = Literal["error", "skip"]
@@ -14,7 +15,7 @@ Schema = Literal["kconsumer", "spark"]
 
 @dataclass(frozen=True)
 class Limits:
-    """The checked arguments of a range reader. Raises ValueError for illegal values."""
+    """The checked arguments of a range reader. Raises TypeError or ValueError for illegal values."""
 
     columns: Iterable[str] | None = None
     schema: Schema = "kconsumer"
@@ -24,8 +25,8 @@ class Limits:
     names: tuple[str, ...] = field(init=False)  # the names of the columns to read
 
     def __post_init__(self) -> None:
-        if self.max_rows < 1 or self.max_bytes < 1:
-            raise ValueError(f"max_rows and max_bytes must be at least 1, not {self.max_rows} and {self.max_bytes}")
+        for name in ("max_rows", "max_bytes"):
+            object.__setattr__(self, name, at_least_one(name, getattr(self, name)))
         if self.on_data_loss not in ("error", "skip"):
             raise ValueError(f"on_data_loss is error or skip, not {self.on_data_loss!r}")
         if self.schema not in ("kconsumer", "spark"):

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from kconsumer._client.offset_arguments import at_least_one
 from kconsumer._common.closing import Closing
 from kconsumer.arrow import RecordBatch, Table
 from kconsumer.errors import StateError
@@ -103,13 +104,12 @@ def scan_topic(
     topics, limits = topic_names(topic), Limits(columns, schema, max_rows, max_bytes)
     for point in (start, end):
         offset_bounds.check(point)
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads must be at least 1, not {threads}")
+    chosen = min(os.cpu_count() or 1, MAX_THREADS) if threads is None else at_least_one("threads", threads)
     client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
     # This client only looks up offsets: each thread reads with its own connections and its part of the memory.
     with client, client.in_use():
         ranges = client.consumer._run(find_ranges(client, topics, start, end))
-    by_thread = split_ranges(ranges, threads or min(os.cpu_count() or 1, MAX_THREADS))
+    by_thread = split_ranges(ranges, chosen)
     memory = max(client.config.buffer_memory // max(len(by_thread), 1), MIN_MEMORY)
     work = [(client.with_options(buffer_memory=memory), part) for part in by_thread]
     total = sum(after - at for at, after in ranges.values())

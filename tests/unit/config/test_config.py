@@ -159,6 +159,7 @@ def test_key_that_is_no_text() -> None:
         ("auto_offset_reset", "by_duration:PT"),
         ("auto_offset_reset", "by_duration:P1DT"),
         ("auto_offset_reset", 3),
+        ("max_poll_records", int),
         ("connections_max_idle_ms", -2),
         ("assignors", []),
         ("assignors", ["range", "range"]),

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from kconsumer import (
+    Consumer,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+    read_range,
+    read_topic,
+)
 from kconsumer._client.offset_arguments import offsets_to_commit, seek_target
 from support.harnesses.inside import parts_of
 
@@ -146,3 +154,20 @@ def test_public_methods_refuse_before_anything_is_queued(consumer: Consumer, cal
     group = parts_of(consumer).group
     assert group is not None
     assert not group.commits.pending_commits()
+
+
+@pytest.mark.parametrize(("wrong", "error"), [("3", TypeError), (3.0, TypeError), (int, TypeError), (0, ValueError)])
+@pytest.mark.parametrize("name", ["max_rows", "max_bytes", "threads"])
+def test_limits_of_readers(name: str, wrong: Any, error: type[Exception]) -> None:
+    """A limit that is not a positive int is refused by its name, before a reader connects."""
+    with pytest.raises(error, match=rf"^{name} must be "):
+        read_topic("t", bootstrap_servers="localhost:1", **{name: wrong})
+    if name != "threads":
+        with pytest.raises(error, match=rf"^{name} must be "):
+            read_range(TP, 0, 1, bootstrap_servers="localhost:1", **{name: wrong})
+
+
+def test_limits_beyond_any_memory(consumer: Consumer) -> None:
+    """A limit that is larger than any container is no limit."""
+    assert not consumer.poll(0, max_records=1 << 70)
+    assert not consumer.poll_arrow(0, max_rows=1 << 70).num_rows
