@@ -42,8 +42,8 @@ class ThreadExecutor:
 
     def _start_thread(self, worker: Worker, work: Callable[[], None]) -> None:
         thread = self._concurrency.thread(f"kconsumer-handler-{len(self._threads)}", partial(self._run, worker, work))
-        self._threads[worker] = thread
         thread.start()
+        self._threads[worker] = thread
 
     def _run(self, worker: Worker, work: Callable[[], None]) -> None:
         try:

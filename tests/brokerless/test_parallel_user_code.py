@@ -52,6 +52,23 @@ class Calls:
         self.handle(record)
 
 
+def test_a_thread_that_cannot_be_started(consumer: MockConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the system has no more threads, the run ends with this error, its other threads end, and nothing is lost."""
+    start, started = threading.Thread.start, threading.active_count()
+
+    def start_three(thread: threading.Thread) -> None:
+        if thread.name.endswith("-3"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_three)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        process(consumer, Calls().handle, workers=8)
+    until(lambda: threading.active_count() == started)
+    monkeypatch.undo()
+    assert 20 == process(consumer, Calls().handle).processed
+
+
 class ChangingKey:
     """A key whose hash is another one each time."""
 
