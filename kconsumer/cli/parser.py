@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from kconsumer.cli.arguments import UsageError
 
-MAX_HELP_COLUMNS = 80
+MIN_HELP_COLUMNS, MAX_HELP_COLUMNS = 20, 80
 _INVALID_CHOICE = re.compile(r"argument (?P<name>\S+): invalid choice: '(?P<given>.*)' \(choose from (?P<known>.*)\)")
 _MAYBE = re.compile(r", maybe you meant '.*'\?")  # of Python 3.15, in the message of an invalid choice
 # Options of Kafka's own tools -> what this command has instead.
@@ -49,7 +49,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 def help_width() -> int:
     """Returns the width of help, in columns. The two last columns of a terminal stay empty, as in other help."""
-    return min(shutil.get_terminal_size().columns, MAX_HELP_COLUMNS) - 2
+    return max(MIN_HELP_COLUMNS, min(shutil.get_terminal_size().columns, MAX_HELP_COLUMNS)) - 2
 
 
 def fill(text: str) -> str:

@@ -46,6 +46,13 @@ def test_errors(arguments: str, message: str, capsys: pytest.CaptureFixture[str]
     assert err.endswith(f"{message}\n")
 
 
+@pytest.mark.parametrize("columns", ["1", "2", "21"])
+def test_narrow_terminals(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command works on a terminal that is too narrow for its help."""
+    monkeypatch.setenv("COLUMNS", columns)
+    assert 0 == cli.main(["consume", "--help"])
+
+
 @pytest.mark.parametrize("columns", ["80", "200"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help(command: str, columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
