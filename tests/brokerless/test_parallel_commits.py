@@ -123,14 +123,17 @@ def test_a_coroutine_that_commits_without_offsets(cluster: FakeCluster) -> None:
     early: list[int] = []
 
     async def run() -> Summary:
-        async with AsyncConsumer("t", **options(cluster), consumer_timeout_ms=300) as consumer:
+        async with AsyncConsumer("t", **options(cluster)) as consumer:
 
             async def handle(record: ConsumerRecord) -> None:
                 await consumer.commit()
                 if (committed(cluster) or 0) > record.offset:
                     early.append(record.offset)
+                if record.offset == 9:
+                    processor.stop()
 
-            return await AsyncProcessor(consumer, handle, workers=1).run()
+            processor = AsyncProcessor(consumer, handle, workers=1)
+            return await processor.run()
 
     assert (10, []) == (asyncio.run(run()).processed, early)
 
