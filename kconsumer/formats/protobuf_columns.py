@@ -85,6 +85,9 @@ def _descriptor(descriptors: str, message: str) -> Any:
     pool = descriptor_pool.DescriptorPool()
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(descriptors)).file
+        missing = {name for file in files for name in file.dependency} - {file.name for file in files}
+        if missing:  # the Python implementation of Protocol Buffers finds this only when it uses a type
+            raise TypeError(f"it lacks {', '.join(sorted(missing))}")
         for file in files:
             pool.Add(file)
         return pool.FindMessageTypeByName(message)
@@ -101,8 +104,7 @@ def _descriptor(descriptors: str, message: str) -> Any:
 def _message(descriptor: Any, within: tuple[str, ...]) -> tuple[SparkType, Callable[[Any], Any]]:
     """Returns the Spark type of a message type, and the function that converts a message for `pa.array`.
 
-    `within` contains the names of the message types that contain this type. Raises ConfigError if the type contains
-    itself.
+    `within` has the names of the message types that contain this one. Raises ConfigError if it is among them.
     """
     if descriptor.full_name in within:
         raise ConfigError(f"{descriptor.full_name} contains itself, and Spark has no recursive types")
@@ -112,13 +114,11 @@ def _message(descriptor: Any, within: tuple[str, ...]) -> tuple[SparkType, Calla
     fields = [(field.name, field.has_presence, *_field(field, within)) for field in descriptor.fields]
 
     def convert(message: Any) -> dict[str, Any]:
-        row: dict[str, Any] = {}
-        for name, has_presence, _, convert_one in fields:
-            if has_presence and not message.HasField(name):
-                continue
-            item = getattr(message, name)
-            row[name] = item if convert_one is None else convert_one(item)
-        return row
+        return {
+            name: getattr(message, name) if convert_one is None else convert_one(getattr(message, name))
+            for name, has_presence, _, convert_one in fields
+            if not has_presence or message.HasField(name)
+        }
 
     return struct([(name, kind) for name, _, kind, _ in fields]), convert
 
