@@ -31,13 +31,14 @@ OPTIONS: dict[str, Any] = {
     "ssl_password": SECRET,
 }
 REGISTRY = {"url": "http://127.0.0.1:1", "basic.auth.user.info": f"u:{SECRET}"}
-# Users see no instances of these: they derive from them, or Spark creates them.
-WITHOUT = {"Assignor", "MetricsReporter", "RebalanceListener", "KConsumerDataSource", "LagListener"}
+# Users derive from these and see no instances of them.
+WITHOUT = {"Assignor", "MetricsReporter", "RebalanceListener"}
 
 
 def public_classes() -> Iterator[type]:
-    """Yield the classes that public modules export."""
-    for module in (kconsumer, *(importlib.import_module(f"kconsumer.{name}") for name in PUBLIC_MODULES)):
+    """Yield the classes that public modules export, without those of which only Spark creates instances."""
+    names = {*PUBLIC_MODULES} - {"spark"}
+    for module in (kconsumer, *(importlib.import_module(f"kconsumer.{name}") for name in names)):
         for name in getattr(module, "__all__", ()):
             if inspect.isclass(found := getattr(module, name)):
                 yield found
