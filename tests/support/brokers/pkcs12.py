@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
-from cryptography.x509 import load_pem_x509_certificates
-
 PASSWORD = "unused"
 
 
@@ -27,6 +24,10 @@ def with_pkcs12_stores(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _converted(pem: Path) -> Path:
+    # Imported here, because tests on the model need no cryptography, which has no wheels for all Pythons.
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+    from cryptography.x509 import load_pem_x509_certificates
+
     content, encryption = pem.read_bytes(), BestAvailableEncryption(PASSWORD.encode())
     own, *others = load_pem_x509_certificates(content)
     if b"PRIVATE KEY" in content:
