@@ -192,15 +192,14 @@ except BatchTooLargeError as error:
     assert "more than" in str(error) and "decompressed_batch_max_bytes" in str(error) and "corrupt" not in str(error)
 grown = megabytes() - before
 print(f"grew by {grown} MB")
-assert grown < 512
+# Without the GIL, Python's allocator copies what grows, and frees the old memory later.
+assert grown < (300 if getattr(sys, "_is_gil_enabled", lambda: True)() else 512)
 """
 
 
 @pytest.mark.parametrize("name", ["zstd", "gzip", "lz4", "many"])
 def test_bombs_raise_within_bounded_memory(name: str) -> None:
-    """A gigabyte that is compressed to a few kilobytes, in one batch or in many, raises an error before half of it is
-    in memory.
-    """
+    """A gigabyte in a few kilobytes, in one batch or in many, raises an error before a third of it is in memory."""
     done = subprocess.run([sys.executable, "-c", BOMBS, name], capture_output=True, text=True, timeout=60)
     assert 0 == done.returncode, done.stdout + done.stderr
 
