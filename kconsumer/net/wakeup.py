@@ -6,6 +6,13 @@ import contextlib
 import socket
 
 
+class _End(socket.socket):
+    """One end of the pair, which closes itself when it is freed. In a cycle, it may be the first that is finalized."""
+
+    __slots__ = ()
+    __del__ = socket.SocketType.close
+
+
 class Waker:
     """Ends the select of one thread: a flag, and a pair of sockets that is created at the first use.
 
@@ -29,14 +36,14 @@ class Waker:
     def open(self) -> int:
         """Create the sockets, if there are none. Returns the descriptor to select on."""
         if self._reader is None:
-            self._reader, self._writer = socket.socketpair()
-            self._reader.setblocking(False)
-            self._writer.setblocking(False)
+            self._reader, self._writer = ends = socket.socketpair()
+            for end in ends:
+                end.setblocking(False)
+                end.__class__ = _End
         return self._reader.fileno()
 
     def wake(self) -> None:
-        """End the current select, or else the next one. Any thread or signal handler may call this. Never blocks or
-        raises."""
+        """End this select, or else the next one. Any thread or signal handler may call this. Never blocks or raises."""
         self.is_set = True
         cleared = self._cleared
         if self._writer is not None and self._written != cleared:
@@ -46,11 +53,9 @@ class Waker:
             self._written = cleared
 
     def wake_nowait(self) -> None:
-        """End the current select without setting `is_set`, because the caller has set another flag. Any thread may call
-        this."""
-        writer = self._writer
-        if writer is not None:
-            # Errors do not matter: a full socket ends the select as well, and a closed one has no select to end.
+        """End the select without setting `is_set`, as the caller has set another flag. Any thread may call this."""
+        # Errors do not matter: a full socket ends the select as well, and a closed one has no select to end.
+        if (writer := self._writer) is not None:
             with contextlib.suppress(OSError):
                 writer.send(b"\0")
 
@@ -72,8 +77,3 @@ class Waker:
             if end is not None:
                 end.close()
         self._reader = self._writer = None
-
-    def __del__(self) -> None:
-        """Close the sockets, if the client was not closed before."""
-        if hasattr(self, "_writer"):  # not set if an exception has ended __init__
-            self.close()
