@@ -32,6 +32,7 @@ def take(tracker: OffsetTracker, offsets: Sequence[int], next_offset: int | None
 def garbage_collections(callback: Callable[[str, object], None]) -> Iterator[None]:
     """Run the garbage collector after every few allocations, and call a function at its begin and end."""
     thresholds = gc.get_threshold()
+    gc.collect()  # without the GIL, objects that were freed make the count of allocations negative
     gc.callbacks.append(callback)
     gc.set_threshold(5, 0)  # without the GIL, a threshold other than 0 grows with the number of objects
     try:
