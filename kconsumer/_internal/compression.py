@@ -72,7 +72,7 @@ _SNAPPY_MAX_RATIO = 22  # the densest element is a 64-byte copy written in 3 byt
 _LZ4_MAX_RATIO = 255  # a length byte of 255 adds 255 bytes to the output
 _LZ4_FLAGS_AT = 4
 _ZSTD_BLOCK_BYTES = 128 << 10
-_ZSTD_STEP_BYTES = 128  # of input; the densest block is 4 bytes for 128 KiB, so the output is at most 4 MiB
+_ZSTD_STEP_BYTES = 512  # of input; the densest block is 4 bytes for 128 KiB, so the output is at most 16 MiB
 _XXH_PRIMES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 
 
