@@ -24,10 +24,8 @@ from kconsumer.schema.dsl import Api, Message
 from kconsumer.schema.share_group import SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest
 from kconsumer.testing.arguments import check_number, find_broker, find_partition, find_topic, sasl_settings
 from kconsumer.testing.cluster import releases
-from kconsumer.testing.cluster.cluster import Cluster
-from kconsumer.testing.cluster.connection import Connection
-from kconsumer.testing.cluster.groups.group import GroupError
-from kconsumer.testing.cluster.requests import Request
+from kconsumer.testing.cluster.cluster import ClientConnection, Cluster
+from kconsumer.testing.cluster.requests import GroupError, Request
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.telemetry import ALL_METRICS, DEFAULT_INTERVAL_MS, ClientMetrics, PushedMetrics
 from kconsumer.testing.cluster.topic_admin import AdminError, check_name
@@ -227,11 +225,11 @@ class FakeCluster(FaultMethods, SecurityMethods):
         with self._server.change():
             for name, value in settings.items():
                 try:
-                    self._cluster.groups.configs.validate(group, name, value)
+                    self._cluster.group_configs.validate(group, name, value)
                 except GroupError as error:
                     raise ValueError(error.message) from None
             for name, value in settings.items():
-                self._cluster.groups.configs.set(group, name, value)
+                self._cluster.group_configs.set(group, name, value)
 
     # --- telemetry of clients ---
 
@@ -294,7 +292,7 @@ def committed(cluster: Cluster, group_id: str) -> dict[TopicPartition, OffsetAnd
         TopicPartition(topic, index): OffsetAndMetadata(
             row.offset, row.metadata, row.leader_epoch if row.leader_epoch >= 0 else None
         )
-        for topic, rows in sorted(cluster.groups.offsets.of_group(group_id).items())
+        for topic, rows in sorted(cluster.offsets.of_group(group_id).items())
         for index, row in sorted(rows.items())
     }
 
@@ -317,7 +315,6 @@ def describe(cluster: Cluster, group_id: str, now: float) -> GroupDescription:
 def _reply(cluster: Cluster, broker: Broker, api: Api, message: Message, now: float) -> Reply:
     """Pass `message` to the model as if a client had sent it to `broker`. Returns the response."""
     version = cluster.versions_of(broker)[api.key].last
-    connection = Connection(cluster, broker)
-    connection.authenticator = None
+    connection = ClientConnection(cluster, broker)
     request = Request(api, version, 0, None, message, connection, 0)
     return Reply(cluster.handle(request, now), None, now, version)

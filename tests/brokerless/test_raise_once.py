@@ -21,7 +21,7 @@ from kconsumer.coordinator.classic_protocol import leader
 from kconsumer.errors import KafkaError, ProtocolError
 from kconsumer.schema import APIS
 from kconsumer.testing import FakeCluster
-from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
+from kconsumer.testing.cluster.offset_store import CommittedOffset
 from kconsumer.types import GroupMetadata
 from support.harnesses.engines import ENGINES
 from support.harnesses.inside import model_of, parts_of, server_of
@@ -270,7 +270,7 @@ def new_cluster(**options: Any) -> Iterator[FakeCluster]:
             cluster.create_topic(tp.topic)
         produce(cluster, 0)
         with server_of(cluster).change():
-            model_of(cluster).groups.offsets.put("g", "t", 0, CommittedOffset(2, 0, "", int(time.time() * 1000)))
+            model_of(cluster).offsets.put("g", "t", 0, CommittedOffset(2, 0, "", int(time.time() * 1000)))
         yield cluster
 
 

@@ -111,7 +111,7 @@ def test_a_sink_that_is_down(executor: str) -> None:
 
 def share_run(simulation: Simulation, handler: Handler, records: int = RECORDS, **options: Any) -> Any:
     """Process records of a share group. Returns the summary and the number of acknowledgements that were sent."""
-    configs = simulation.cluster.groups.configs
+    configs = simulation.cluster.group_configs
     for name, value in {
         "share.auto.offset.reset": "earliest",
         "share.record.lock.duration.ms": str(LOCK_MS),

@@ -37,7 +37,8 @@ from kconsumer.testing.cluster.acls import (
     Acl,
 )
 from kconsumer.testing.cluster.error_responses import error_response
-from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
+from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.state import ClusterHandlers
 
 RESOURCE_TYPES = {TOPIC: 2, GROUP: 3, CLUSTER: 4, TRANSACTIONAL_ID: 5}
 ANY, MATCH, PREFIXED = 1, 2, 4  # a value of a filter that matches all, and pattern types
@@ -51,7 +52,7 @@ class AclRequests(ClusterHandlers):
         """Returns the error response to a request if there is no authorizer, or if the client may not send it."""
         if not self._cluster.acls.enabled:
             error, text = Errors.SECURITY_DISABLED, "The brokers have no authorizer."
-        elif not self._cluster.authorizer.allowed(request, operation, CLUSTER, CLUSTER_NAME):
+        elif not self._cluster.acls.allowed(request, operation, CLUSTER, CLUSTER_NAME):
             error, text = Errors.CLUSTER_AUTHORIZATION_FAILED, "The client may not do this."
         else:
             return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kconsumer.testing.cluster.requests import Request
 from kconsumer.testing.cluster.settings import Settings
 
 ALL, ANY_USER, ANY_NAME = "ALL", "User:*", "*"
@@ -103,6 +104,10 @@ class Acls:
             return self._settings.allow_everyone_if_no_acl_found
         matching = [acl.allow for acl in rows if acl.matches(principal, operation)]
         return bool(matching) and all(matching)
+
+    def allowed(self, request: Request, operation: str, resource_type: str, name: str) -> bool:
+        """Returns whether the client that sent a request may perform an operation on a resource."""
+        return self.allows(request.connection.principal, operation, resource_type, name)
 
     def authorized_operations(self, principal: str, resource_type: str, name: str) -> int:
         """Returns the operations that a principal may perform on a resource, as the bits of their numbers."""

@@ -12,7 +12,7 @@ AddPartitionsToTxn in `transaction_requests.py`, because one refused partition a
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.dsl import ZERO_UUID, Message
@@ -20,9 +20,7 @@ from kconsumer.testing.cluster.acls import CLUSTER, CLUSTER_NAME, GROUP, TOPIC, 
 from kconsumer.testing.cluster.error_responses import error_response
 from kconsumer.testing.cluster.produce import lacks_transactional_id
 from kconsumer.testing.cluster.requests import Handler, Pending, Request, Response
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.state import ClusterState
 
 ERRORS = {
     TOPIC: Errors.TOPIC_AUTHORIZATION_FAILED,
@@ -107,7 +105,7 @@ class Authorizer:
     request can also be refused as a whole.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
 
     def handle(self, request: Request, now: float, handler: Handler) -> Response:
@@ -116,7 +114,8 @@ class Authorizer:
         Refused rows have an error code in the response. If the whole request is refused, `handler` is not called. A
         response that lists all topics or groups contains only those that the client may describe.
         """
-        if not self._cluster.acls.enabled:
+        acls = self._cluster.acls
+        if not acls.enabled:
             return handler(request, now)
         error = self._error(request)
         if error:
@@ -127,34 +126,30 @@ class Authorizer:
             return message
         response = self._handle_rows(request, now, handler)
         if request.api.name == "Metadata" and request.message.topics is None:
-            _filter(response, "topics", lambda row: self.allowed(request, "DESCRIBE", TOPIC, row.name))
-        if request.api.name == "ListGroups" and not self.allowed(request, "DESCRIBE", CLUSTER, CLUSTER_NAME):
-            _filter(response, "groups", lambda row: self.allowed(request, "DESCRIBE", GROUP, row.group_id))
+            _filter(response, "topics", lambda row: acls.allowed(request, "DESCRIBE", TOPIC, row.name))
+        if request.api.name == "ListGroups" and not acls.allowed(request, "DESCRIBE", CLUSTER, CLUSTER_NAME):
+            _filter(response, "groups", lambda row: acls.allowed(request, "DESCRIBE", GROUP, row.group_id))
         if request.api.name == "OffsetFetch":
             self._refuse_offsets(request, response)
         return response
-
-    def allowed(self, request: Request, operation: str, resource_type: str, name: str) -> bool:
-        """Returns whether the client that sent a request may perform an operation on a resource."""
-        return self._cluster.acls.allows(request.connection.principal, operation, resource_type, name)
 
     def _error(self, request: Request) -> int:
         """Returns the error code with which the whole request is refused, or NONE."""
         message = request.message
         if request.api.name == "FindCoordinator" and request.version < 4:
             kind = KEY_TYPES.get(message.key_type, GROUP)
-            return Errors.NONE if self.allowed(request, "DESCRIBE", kind, message.key) else ERRORS[kind]
+            return Errors.NONE if self._cluster.acls.allowed(request, "DESCRIBE", kind, message.key) else ERRORS[kind]
         if request.api.name == "InitProducerId" and not message.transactional_id:
             return self._idempotence_error(request)
         if request.api.name == "Produce" and lacks_transactional_id(message):
             return ERRORS[TRANSACTIONAL_ID]
         for check in WHOLE.get(request.api.name, ()):
             name = getattr(message, check.field)
-            if name and not self.allowed(request, check.operation, check.resource_type, name):
+            if name and not self._cluster.acls.allowed(request, check.operation, check.resource_type, name):
                 return ERRORS[check.resource_type]
         if request.api.name in ("ConsumerGroupHeartbeat", "ShareGroupHeartbeat"):
             topics = message.subscribed_topic_names or []
-            if not all(self.allowed(request, "DESCRIBE", TOPIC, topic) for topic in topics):
+            if not all(self._cluster.acls.allowed(request, "DESCRIBE", TOPIC, topic) for topic in topics):
                 return ERRORS[TOPIC]
         return Errors.NONE
 
@@ -163,7 +158,7 @@ class Authorizer:
 
         The client needs IDEMPOTENT_WRITE for the cluster, or WRITE for at least one topic.
         """
-        if self.allowed(request, "IDEMPOTENT_WRITE", CLUSTER, CLUSTER_NAME):
+        if self._cluster.acls.allowed(request, "IDEMPOTENT_WRITE", CLUSTER, CLUSTER_NAME):
             return Errors.NONE
         writes = self._cluster.acls.allows_any(request.connection.principal, "WRITE", TOPIC)
         return Errors.NONE if writes else ERRORS[CLUSTER]
@@ -209,7 +204,7 @@ class Authorizer:
     def _described_name(self, request: Request, topic_id: bytes) -> str | None:
         """Returns the name of the topic with an id, or None if the client may not describe it."""
         name = self._cluster.topics_by_id[topic_id].name
-        return name if self.allowed(request, "DESCRIBE", TOPIC, name) else None
+        return name if self._cluster.acls.allowed(request, "DESCRIBE", TOPIC, name) else None
 
     def _rule(self, request: Request) -> Rows | None:
         """Returns the check for the rows of a request, or None if the rows of this API are not checked.
@@ -225,7 +220,7 @@ class Authorizer:
 
     def _all_rows_allowed(self, request: Request) -> bool:
         operation = OF_CLUSTER.get(request.api.name)
-        return operation is not None and self.allowed(request, operation, CLUSTER, CLUSTER_NAME)
+        return operation is not None and self._cluster.acls.allowed(request, operation, CLUSTER, CLUSTER_NAME)
 
     def _row_allowed(self, request: Request, rule: Rows, row: Any) -> bool:
         """Returns whether the ACLs allow the operation of `rule` on the resource of a row.
@@ -234,7 +229,7 @@ class Authorizer:
         """
         if rule.resource_type != TOPIC:
             name = row if rule.name is None else getattr(row, rule.name)
-            return self.allowed(request, rule.operation, rule.resource_type, name)
+            return self._cluster.acls.allowed(request, rule.operation, rule.resource_type, name)
         may_create = request.api.name != "Metadata" or self._may_create(request, row.name)
         return may_create and self._topic_allowed(request, rule.operation, row)
 
@@ -243,8 +238,8 @@ class Authorizer:
         creates = request.message.allow_auto_topic_creation and self._cluster.settings.auto_create_topics_enable
         if not topic or not creates or topic in self._cluster.topics:
             return True
-        may_create_all = self.allowed(request, "CREATE", CLUSTER, CLUSTER_NAME)
-        return may_create_all or self.allowed(request, "CREATE", TOPIC, topic)
+        may_create_all = self._cluster.acls.allowed(request, "CREATE", CLUSTER, CLUSTER_NAME)
+        return may_create_all or self._cluster.acls.allowed(request, "CREATE", TOPIC, topic)
 
     def _topic_allowed(self, request: Request, operation: str, row: Any) -> bool:
         """Returns whether the ACLs allow an operation on the topic of a row.
@@ -252,7 +247,7 @@ class Authorizer:
         Returns True for an unknown topic id: the handler reports it with another error.
         """
         if isinstance(row, str):
-            return self.allowed(request, operation, TOPIC, row)
+            return self._cluster.acls.allowed(request, operation, TOPIC, row)
         name = getattr(row, "topic", None) or getattr(row, "name", None)
         topic_id = getattr(row, "topic_id", ZERO_UUID)
         if not name and topic_id != ZERO_UUID:
@@ -260,7 +255,7 @@ class Authorizer:
             if topic is None:
                 return True
             name = topic.name
-        return self.allowed(request, operation, TOPIC, name or "")
+        return self._cluster.acls.allowed(request, operation, TOPIC, name or "")
 
 
 def _with_rows(request: Request, field: str, rows: list[Any]) -> Request:

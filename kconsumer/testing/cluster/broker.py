@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kconsumer.testing.cluster.fetch_sessions import FetchSessionCache
 from kconsumer.testing.cluster.link import Network
-from kconsumer.testing.cluster.share.sessions import ShareSessionCache
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.connection import Connection
 
 
 class Broker:
-    """One broker: its address, release, connections and sessions. The cluster stores the logs and the groups."""
+    """One broker: its address, release and fetch sessions. The cluster stores the logs and the groups."""
 
     def __init__(
-        self,
-        node_id: int,
-        *,
-        host: str,
-        port: int,
-        rack: str | None,
-        release: str,
-        sessions: FetchSessionCache,
-        share_sessions: ShareSessionCache,
+        self, node_id: int, *, host: str, port: int, rack: str | None, release: str, sessions: FetchSessionCache
     ) -> None:
         self.id = node_id
         self.host = host  # advertised to clients
@@ -33,10 +19,8 @@ class Broker:
         self.release = release  # the version of Kafka, such as "4.4", which decides the API versions
         self.alive = True
         self.fetch_sessions = sessions
-        self.share_sessions = share_sessions
         self.clock_skew_ms = 0.0  # by how much its wall clock is ahead of the cluster's
         self.network = Network()
-        self.connections: dict[Connection, None] = {}  # in the order in which they were opened
 
     def __repr__(self) -> str:
         return f"<Broker {self.id} {self.host}:{self.port}{'' if self.alive else ', stopped'}>"

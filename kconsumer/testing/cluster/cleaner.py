@@ -6,16 +6,12 @@ compacted if the ratio of dirty bytes in its closed segments is larger than `min
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kconsumer.testing.cluster.compaction import closed_segments, compact
 from kconsumer.testing.cluster.log import Log
 from kconsumer.testing.cluster.segment import Segment
+from kconsumer.testing.cluster.state import ClusterState
 from kconsumer.testing.cluster.timers import NO_TIMER, Timer
 from kconsumer.testing.cluster.topic import Partition
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 
 class Cleaner:
@@ -24,13 +20,14 @@ class Cleaner:
     While no log changes, no timer is set.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
         self._changed: dict[Log, None] = {}  # since the last run
         self._clean_up_to: dict[Log, int] = {}  # segments that begin before this offset are clean
         self._timer: Timer = NO_TIMER
+        cluster.on_partition_created.append(self._watch)
 
-    def watch(self, partition: Partition) -> None:
+    def _watch(self, partition: Partition) -> None:
         """Listen to changes of a partition's log. A change sets the timer if the log can be compacted."""
         partition.log.add_listener(lambda: self._on_change(partition.log))
 
@@ -63,11 +60,12 @@ class Cleaner:
 class Retention:
     """Applies retention every `log.retention.check.interval.ms`, as long as a log has records that may expire."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
         self._timer: Timer = NO_TIMER
+        cluster.on_partition_created.append(self._watch)
 
-    def watch(self, partition: Partition) -> None:
+    def _watch(self, partition: Partition) -> None:
         """Listen to changes of a partition's log. A change starts the timer if the log has records that may expire."""
         partition.log.add_listener(lambda: self._start(partition))
 

@@ -9,65 +9,54 @@ The handlers of related APIs are in one module. `replication.py` decides which b
 
 from __future__ import annotations
 
-import random
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from kconsumer._core.codec import decode_request, encode_response
+from kconsumer.errors import ProtocolError
 from kconsumer.schema import all_apis
 from kconsumer.schema.dsl import Api, Versions
 from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.acl_requests import AclRequests
-from kconsumer.testing.cluster.acls import Acls
 from kconsumer.testing.cluster.authorizer import Authorizer
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.cleaner import Cleaner, Retention
 from kconsumer.testing.cluster.configs import Configs
 from kconsumer.testing.cluster.connection import Connection
-from kconsumer.testing.cluster.faults import Faults
+from kconsumer.testing.cluster.faults import Fault, FaultKind, Faults
 from kconsumer.testing.cluster.fetch import FetchHandlers
-from kconsumer.testing.cluster.fetch_sessions import FetchSessionCache
+from kconsumer.testing.cluster.groups.classic_handlers import ClassicHandlers
+from kconsumer.testing.cluster.groups.consumer_heartbeat import ConsumerHeartbeatHandler
 from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+from kconsumer.testing.cluster.groups.deletion import GroupDeletion
+from kconsumer.testing.cluster.groups.describe import GroupDescriptions, ServerGroupDescriptions
+from kconsumer.testing.cluster.groups.offset_commits import OffsetCommits, OffsetTransactions
+from kconsumer.testing.cluster.groups.offset_fetches import OffsetFetches
+from kconsumer.testing.cluster.groups.share_heartbeat import ShareHeartbeatHandler
+from kconsumer.testing.cluster.groups.share_offsets import ShareOffsets
 from kconsumer.testing.cluster.list_offsets import ListOffsetsHandlers
 from kconsumer.testing.cluster.metadata import MetadataHandlers
 from kconsumer.testing.cluster.produce import ProduceHandler
 from kconsumer.testing.cluster.quotas import Quotas
 from kconsumer.testing.cluster.replication import Replication
-from kconsumer.testing.cluster.requests import Handler, Request, Response, handlers_of
+from kconsumer.testing.cluster.requests import Handler, Pending, Request, Response, handlers_of
 from kconsumer.testing.cluster.sasl import Sasl, SaslSettings
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.share.fetch import ShareFetchHandler
 from kconsumer.testing.cluster.share.partitions import SharePartitions
 from kconsumer.testing.cluster.share.requests import ShareRequests
-from kconsumer.testing.cluster.share.sessions import ShareSessionCache
+from kconsumer.testing.cluster.state import ClusterState
 from kconsumer.testing.cluster.telemetry import TELEMETRY_APIS, Telemetry
-from kconsumer.testing.cluster.timers import Timers
-from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition, Topic
 from kconsumer.testing.cluster.topic_admin import TopicAdmin
 from kconsumer.testing.cluster.transaction_requests import TransactionQueries, TransactionRequests
 from kconsumer.testing.cluster.transactions import Transactions
 
-SIGN = 0x8000_0000
-
-
-def java_hash(text: str) -> int:
-    """Returns the absolute value of Java's `String.hashCode`, as Kafka's `Utils.abs` computes it.
-
-    The smallest 32-bit number has no absolute value in Java; Kafka replaces it with 0. The hash of a group or
-    transactional id selects its partition in an internal topic.
-    """
-    code = 0
-    for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be")):
-        code = (31 * code + unit) & 0xFFFF_FFFF
-    return code if code < SIGN else (SIGN * 2 - code) % SIGN
-
-
-CoordinatorType = Literal["group", "transaction"]
+API_VERSIONS_KEY = 18
 WALL_MS = 1_700_000_000_000
-ROUNDING_MS = 0.001  # more than the error of a sum of floats, which could be just below the true millisecond
 
 
-class Cluster:
+class Cluster(ClusterState):
     """A Kafka cluster. Its behavior depends only on its state, the received bytes and the time that the driver passes.
 
     `brokers`: the number of brokers; their ids begin with 1. `racks`: the rack of each broker. `release`: the version
@@ -91,68 +80,47 @@ class Cluster:
     ) -> None:
         if racks is not None and len(racks) != brokers:
             raise ValueError(f"{brokers} brokers need as many racks; there are {len(racks)}")
-        self.settings = settings or Settings()
-        self.random = random.Random(seed)
-        self.id = f"cluster-{self.random.getrandbits(64):016x}"
-        self.timers = Timers()
+        super().__init__(racks or [None] * brokers, release, settings or Settings(), wall_offset_ms, seed)
         self.apis = all_apis()
-        self.brokers = {
-            node: Broker(
-                node,
-                host="localhost",
-                port=9091 + node,
-                rack=rack,
-                release=release,
-                sessions=self._session_cache(),
-                share_sessions=ShareSessionCache(self.settings.group_share_max_share_sessions),
-            )
-            for node, rack in enumerate(racks or [None] * brokers, start=1)
-        }
-        self.topics: dict[str, Topic] = {}
-        self.topics_by_id: dict[bytes, Topic] = {}
-        #: Connections with output, or that were closed. The driver removes them.
-        self.writable: dict[Connection, None] = {}
-        self._wall_offset_ms = wall_offset_ms
-        self.replication = Replication(self)
-        self.retention = Retention(self)
-        self.acls = Acls(self.settings)
-        self.authorizer = Authorizer(self)
-        self.cleaner = Cleaner(self)
-        self.configs = Configs(self)
-        self.faults = Faults(self, seed)
-        self.fetch = FetchHandlers(self)
-        self.groups = GroupCoordinator(self)
-        self.list_offsets = ListOffsetsHandlers(self)
-        self.metadata = MetadataHandlers(self)
-        self.produce = ProduceHandler(self)
         self.quotas = Quotas()
+        self.replication = Replication(self)
+        self.cleaner = Cleaner(self)
+        self.retention = Retention(self)
+        self.authorizer = Authorizer(self)
+        self.fetch = FetchHandlers(self, self.quotas)
+        self.faults = Faults(self, self.fetch, seed)
+        self.groups = GroupCoordinator(self)
+        self.metadata = MetadataHandlers(self, self.replication, self.versions_of)
         self.sasl = Sasl(self, sasl)
         self.shares = SharePartitions(self)
         self.share_requests = ShareRequests(self, self.shares)
         self.telemetry = Telemetry(self)
-        self.topic_admin = TopicAdmin(self)
-        self.transaction_requests = TransactionRequests(self)
         self.transactions = Transactions(self)
         self._handlers: dict[Api, Handler] = handlers_of(
             AclRequests(self),
+            ClassicHandlers(self.groups),
+            Configs(self, self.telemetry),
+            ConsumerHeartbeatHandler(self.groups),
+            GroupDeletion(self.groups),
+            GroupDescriptions(self.groups),
+            ListOffsetsHandlers(self),
+            OffsetCommits(self.groups),
+            OffsetFetches(self.groups),
+            OffsetTransactions(self.groups, self.transactions),
+            ProduceHandler(self, self.transactions),
+            ServerGroupDescriptions(self.groups),
             ShareFetchHandler(self, self.share_requests, self.shares),
-            TransactionQueries(self),
-            self.configs,
+            ShareHeartbeatHandler(self.groups),
+            ShareOffsets(self.groups),
+            TopicAdmin(self),
+            TransactionQueries(self, self.transactions),
+            TransactionRequests(self, self.transactions),
             self.fetch,
-            *self.groups.components,
-            self.list_offsets,
             self.metadata,
-            self.produce,
             self.sasl,
             self.share_requests,
             self.telemetry,
-            self.topic_admin,
-            self.transaction_requests,
         )
-
-    def _session_cache(self) -> FetchSessionCache:
-        slots = self.settings.max_incremental_fetch_session_cache_slots
-        return FetchSessionCache(slots, lambda: self.random.randrange(1, 1 << 31))
 
     # --- the driver's side ---
 
@@ -161,8 +129,8 @@ class Cluster:
         broker = self.brokers[broker_id]
         if not broker.alive:
             return None
-        connection = Connection(self, broker)
-        broker.connections[connection] = None
+        connection = ClientConnection(self, broker)
+        self.connections[connection] = None
         return connection
 
     def next_deadline(self) -> float | None:
@@ -173,28 +141,10 @@ class Cluster:
         """Run all timers whose deadline has passed."""
         self.timers.run(now)
 
-    def set_wall_clock(self, wall_ms: float, now: float) -> None:
-        """Set the wall clock of all brokers: it is `wall_ms` (since the Unix epoch) at the driver's time `now` (ms)."""
-        self._wall_offset_ms = wall_ms - now
-
-    def wall_ms(self, now: float, broker: Broker | None = None) -> int:
-        """Returns the wall-clock time in ms since the Unix epoch.
-
-        With `broker`, this is the time of the broker's clock, which a fault may have skewed.
-        """
-        skew_ms = broker.clock_skew_ms if broker is not None else 0.0
-        return int(self._wall_offset_ms + now + skew_ms + ROUNDING_MS)
-
     # --- the handlers' side ---
 
     def handle(self, request: Request, now: float) -> Response:
-        """Returns the response to a request.
-
-        Checks that the connection is authenticated, and checks the ACLs, before it calls the handler of the request.
-        """
-        authenticator = request.connection.authenticator
-        if authenticator is not None and (response := authenticator.intercept(request, now)) is not None:
-            return response
+        """Returns the response to a request. Checks the ACLs before it calls the handler of the request."""
         return self.authorizer.handle(request, now, self._handlers[request.api])
 
     def versions_of(self, broker: Broker) -> Mapping[int, Versions]:
@@ -203,112 +153,6 @@ class Cluster:
         hidden = () if self.telemetry.enabled else TELEMETRY_APIS
         return {api.key: versions[api.key] for api in self._handlers if api.key in versions and api not in hidden}
 
-    def alive_brokers(self) -> list[Broker]:
-        """Returns the running brokers in the order of their ids."""
-        return [broker for broker in self.brokers.values() if broker.alive]
-
-    @property
-    def controller_id(self) -> int:
-        """The id of the broker that Metadata names as controller: the first running one, or -1 if no broker runs."""
-        return next((broker.id for broker in self.alive_brokers()), -1)
-
-    def coordinator(self, key: str, kind: CoordinatorType) -> Broker | None:
-        """Returns the coordinator of a group or a transactional id, or None if there is none at present.
-
-        As in Kafka, the hash of `key` selects a partition of an internal topic. The leader of this partition is the
-        coordinator. If the partition has no leader, there is no coordinator.
-        """
-        partition = self.coordinator_partition(key, kind)
-        return None if partition.leader == NO_LEADER else self.brokers[partition.leader]
-
-    def coordinator_partition(self, key: str, kind: CoordinatorType) -> Partition:
-        """Returns the partition of the internal topic that belongs to a group or transactional id."""
-        if kind == "group":
-            topic = self._internal_topic(OFFSETS_TOPIC, self.settings.offsets_topic_num_partitions)
-        else:
-            topic = self._internal_topic(TRANSACTIONS_TOPIC, self.settings.transaction_state_log_num_partitions)
-        return topic.partitions[java_hash(key) % len(topic.partitions)]
-
-    def _internal_topic(self, name: str, partitions: int) -> Topic:
-        """Returns an internal topic. Creates it with `partitions` partitions if it does not exist."""
-        topic = self.topics.get(name)
-        if topic is None:
-            replicas = min(3, len(self.brokers))
-            topic = self.create_topic(name, partitions, replicas, {"cleanup.policy": "compact"}, internal=True)
-        return topic
-
-    # --- topics ---
-
-    def partition(self, topic: str, index: int) -> Partition | None:
-        """Returns a partition, or None if the topic or the partition does not exist."""
-        found = self.topics.get(topic)
-        return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
-
-    def partitions(self) -> Iterator[Partition]:
-        """Yields all partitions of all topics."""
-        for topic in self.topics.values():
-            yield from topic.partitions
-
-    def create_topic(
-        self,
-        name: str,
-        partitions: int = 1,
-        replication_factor: int = 1,
-        configs: Mapping[str, str] | None = None,
-        *,
-        internal: bool = False,
-        assignments: Mapping[int, Sequence[int]] | None = None,
-    ) -> Topic:
-        """Create a topic, and spread its partitions over the brokers. Returns the topic.
-
-        `assignments`: partition index -> the ids of the brokers with its replicas. Partitions that are not in
-        `assignments` are spread over the brokers.
-
-        Raises ValueError if the topic exists, or if `replication_factor` is larger than the number of brokers.
-        """
-        if name in self.topics:
-            raise ValueError(f"topic {name!r} exists already")
-        if replication_factor > len(self.brokers):
-            raise ValueError(
-                f"{replication_factor} replicas of topic {name!r} need as many brokers; there are {len(self.brokers)}"
-            )
-        topic = Topic(name, self.random.randbytes(16), configs or {}, internal=internal)
-        self.topics[name] = self.topics_by_id[topic.id] = topic
-        self.add_partitions(topic, partitions, replication_factor, assignments)
-        self.groups.on_topic_created()
-        return topic
-
-    def add_partitions(
-        self,
-        topic: Topic,
-        count: int,
-        replication_factor: int = 1,
-        assignments: Mapping[int, Sequence[int]] | None = None,
-    ) -> None:
-        """Add `count` partitions to a topic. `assignments`: as in `create_topic`."""
-        nodes = list(self.brokers)
-        for _ in range(count):
-            index = len(topic.partitions)
-            replicas = [nodes[(index + i) % len(nodes)] for i in range(replication_factor)]
-            partition = Partition(topic, index, list((assignments or {}).get(index, replicas)))
-            self.replication.created(partition)
-            self.cleaner.watch(partition)
-            self.retention.watch(partition)
-            topic.partitions.append(partition)
-        self.groups.on_partitions_added()
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic. A topic that is created later with the same name has another id.
-
-        Raises KeyError if the topic does not exist.
-        """
-        topic = self.topics.pop(name)
-        del self.topics_by_id[topic.id]
-        for partition in topic.partitions:
-            partition.log.notify()
-        self.groups.on_topic_deleted(name)
-        self.shares.store.on_topic_deleted(topic.id)
-
     # --- brokers ---
 
     def kill(self, broker_id: int) -> None:
@@ -316,8 +160,8 @@ class Cluster:
         broker = self.brokers[broker_id]
         broker.alive = False
         broker.fetch_sessions.clear()
-        broker.share_sessions.clear()
-        for connection in list(broker.connections):
+        self.share_requests.sessions[broker_id].clear()
+        for connection in self.connections_to(broker_id):
             connection.close()
         self.replication.broker_stopped(broker_id)
 
@@ -335,3 +179,112 @@ class Cluster:
         Raises ValueError if the broker has no replica of the partition, or if the broker is stopped.
         """
         self.replication.move_leader(self.topics[topic].partitions[index], broker_id)
+
+
+class ClientConnection(Connection):
+    """A connection whose requests the cluster processes."""
+
+    def __init__(self, cluster: Cluster, broker: Broker) -> None:
+        super().__init__(broker, cluster.timers, cluster.writable)
+        self._authenticator = cluster.sasl.authenticator(self)  # None: without SASL
+        self._cluster = cluster
+
+    def close(self) -> None:
+        """Close the connection. Drops output that the driver has not taken."""
+        super().close()
+        self._cluster.connections.pop(self, None)
+        self._cluster.share_requests.on_disconnect(self)
+
+    def _process(self, frame: bytes, now: float) -> None:
+        """Decode one request, apply its fault if there is one, handle it, and send its response.
+
+        A response that is pending is sent when it is complete. While SASL tokens without a header are expected, the
+        frame is such a token.
+        """
+        if self._authenticator is not None and self._authenticator.raw_tokens:
+            self._authenticator.receive_token(frame, now)
+            return
+        request = self._decode(frame, now)
+        if request is None:
+            return
+        faults = self._cluster.faults
+        fault = faults.take(request)
+        response: Response
+        if fault is not None and fault.kind is FaultKind.DISCONNECT_BEFORE:
+            self.close()
+            return
+        if fault is not None and fault.kind is FaultKind.ERROR:
+            response = faults.error_response(request, fault, now)
+        else:
+            response = self._handle(request, now)
+        if isinstance(response, Pending):
+            self._busy = True
+            response.on_complete(lambda message, at: self._respond(request, fault, message, at), now)
+        elif response is not None:
+            self._respond(request, fault, response, now)
+
+    def _handle(self, request: Request, now: float) -> Response:
+        """Returns the response to a request. It may belong to the authentication, or not be allowed before it."""
+        refused = None if self._authenticator is None else self._authenticator.intercept(request, now)
+        return self._cluster.handle(request, now) if refused is None else refused
+
+    def _decode(self, frame: bytes, now: float) -> Request | None:
+        """Returns the request in a frame, or None if the frame cannot be handled.
+
+        Before it returns None, this method closes the connection. There is one exception: if the version of ApiVersions
+        is not supported, it sends the response to such a request instead.
+        """
+        if len(frame) < 8:
+            self.close()
+            return None
+        key, version, correlation_id = struct.unpack_from(">hhi", frame)
+        versions = self._cluster.versions_of(self.broker).get(key)
+        if versions is None or version not in versions:
+            if key == API_VERSIONS_KEY:
+                self.send(self._cluster.metadata.unsupported_api_versions(self.broker, correlation_id), now)
+            else:
+                self.close()
+            return None
+        try:
+            # As in Kafka, bytes after the request are ignored. librdkafka sends some after Metadata of all topics.
+            decoded = decode_request(self._cluster.apis, frame, allow_trailing=True)
+        except ProtocolError:
+            self.close()
+            return None
+        api, version, correlation_id, client_id, message = decoded
+        return Request(api, version, correlation_id, client_id, message, self, len(frame))
+
+    def _respond(self, request: Request, fault: Fault | None, response: Any, now: float) -> None:
+        """Encode a response, and send it at once or after the delay that is set for its API.
+
+        `fault`: a fault that may damage the encoded response. Mutes the connection for the throttle time of the
+        response. Does nothing if the connection is closed.
+        """
+        if self.closed:
+            return
+        if request.api.name == "Produce" and (throttle_ms := self._cluster.quotas.produced(request, now)):
+            response.throttle_time_ms = throttle_ms
+        if throttle_ms := getattr(response, "throttle_time_ms", 0):
+            self.mute(now + throttle_ms)
+        encoded = encode_response(request.api, request.version, request.correlation_id, response)
+        data, close = self._cluster.faults.damaged(fault, encoded)
+        delay = self._cluster.faults.delay_of(request)
+        if delay > 0:
+            self._busy = True
+            self._timers.add(now + delay, lambda at: self._send_response(data, close, at))
+        else:
+            self._send_response(data, close, now)
+
+    def _send_response(self, data: bytes, close: bool, now: float) -> None:
+        """Send an encoded response. Then process the next requests or, if `close` is true, close the connection.
+
+        `data`: the bytes after the effect of a fault; no bytes are sent if it is empty.
+        """
+        waited, self._busy = self._busy, False
+        if data:
+            self.send(data, now)
+        if close:
+            self.close_after_output()
+        elif waited and self._frames:
+            # Not at once: the handler that completed this response may be in the middle of a change of the state.
+            self._timers.add(now, self._process_frames)

@@ -34,12 +34,12 @@ from kconsumer.schema.topics import (
 )
 from kconsumer.testing.cluster import acls
 from kconsumer.testing.cluster.authorizer import ERRORS, REFUSED
-from kconsumer.testing.cluster.groups.group import GroupError
-from kconsumer.testing.cluster.groups.group_configs import DEFAULT_CONFIG, GROUP_CONFIGS, STATIC_BROKER_CONFIG
+from kconsumer.testing.cluster.group_configs import DEFAULT_CONFIG, GROUP_CONFIGS, STATIC_BROKER_CONFIG
 from kconsumer.testing.cluster.metadata import legal_name
-from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
+from kconsumer.testing.cluster.requests import GroupError, Request, handles
 from kconsumer.testing.cluster.settings import BROKER_NAMES, TOPIC_DEFAULTS, Settings
-from kconsumer.testing.cluster.telemetry import DEFAULTS, INTERVAL, InvalidRequestError
+from kconsumer.testing.cluster.state import ClusterHandlers, ClusterState
+from kconsumer.testing.cluster.telemetry import DEFAULTS, INTERVAL, InvalidRequestError, Telemetry
 from kconsumer.testing.cluster.topic import Topic
 from kconsumer.testing.cluster.topic_configs import BOOLEAN, INT, LIST, STRING, TYPES, config_error, type_of
 
@@ -66,6 +66,10 @@ BROKER_DEFAULTS: dict[str, object] = {
 class Configs(ClusterHandlers):
     """Handles the requests that read and change settings."""
 
+    def __init__(self, cluster: ClusterState, telemetry: Telemetry) -> None:
+        super().__init__(cluster)
+        self._telemetry = telemetry
+
     @handles(LIST_CONFIG_RESOURCES)
     def _list(self, request: Request, _: float) -> ListConfigResourcesResponse:
         error = self._refusal(request, "DESCRIBE_CONFIGS", BROKER, "")
@@ -75,8 +79,8 @@ class Configs(ClusterHandlers):
             TOPIC: [*self._cluster.topics],
             BROKER: brokers,
             BROKER_LOGGER: brokers,
-            CLIENT_METRICS: [*self._cluster.telemetry.subscriptions],
-            GROUP: self._cluster.groups.configs.groups(),
+            CLIENT_METRICS: [*self._telemetry.subscriptions],
+            GROUP: self._cluster.group_configs.groups(),
         }
         if error or not {*types} <= {*names}:
             return ListConfigResourcesResponse(error_code=error or Errors.UNSUPPORTED_VERSION)
@@ -94,7 +98,7 @@ class Configs(ClusterHandlers):
         """Returns the error code of a resource on which the client may not perform an operation, or NONE."""
         kind = {TOPIC: acls.TOPIC, GROUP: acls.GROUP}.get(resource_type, acls.CLUSTER)
         resource = acls.CLUSTER_NAME if kind == acls.CLUSTER else name
-        return Errors.NONE if self._cluster.authorizer.allowed(request, operation, kind, resource) else ERRORS[kind]
+        return Errors.NONE if self._cluster.acls.allowed(request, operation, kind, resource) else ERRORS[kind]
 
     def _describe_resource(self, request: Request, row: DescribeConfigsResource) -> DescribeConfigsResult:
         """Returns the response row of one topic, broker or group: the requested settings, or an error."""
@@ -150,7 +154,7 @@ class Configs(ClusterHandlers):
 
     def _group_rows(self, group_id: str) -> list[DescribeConfigsResourceResult]:
         """Returns response rows with the settings of a group."""
-        configs = self._cluster.groups.configs
+        configs = self._cluster.group_configs
         return [
             _row(name, configs.text(group_id, name), config.kind, configs.sources(group_id, name))
             for name, config in GROUP_CONFIGS.items()
@@ -159,7 +163,7 @@ class Configs(ClusterHandlers):
     def _subscription_rows(self, name: str) -> list[DescribeConfigsResourceResult]:
         """Returns response rows with the settings of a subscription for metrics of clients, which may not exist."""
         defaults = DEFAULTS.settings()
-        rows = self._cluster.telemetry.subscriptions.get(name, DEFAULTS).settings()
+        rows = self._telemetry.subscriptions.get(name, DEFAULTS).settings()
         return [
             _row(
                 key,
@@ -183,7 +187,7 @@ class Configs(ClusterHandlers):
     def _replacement(self, row: ReplacedConfigsResource) -> AlterConfigsResource:
         """Returns the changes after which a resource has no other settings of its own than the given ones."""
         given = {config.name for config in row.configs}
-        topic, groups = self._cluster.topics.get(row.resource_name), self._cluster.groups.configs
+        topic, groups = self._cluster.topics.get(row.resource_name), self._cluster.group_configs
         own = {
             TOPIC: topic.explicit_configs if topic else (),
             GROUP: [name for name in GROUP_CONFIGS if groups.is_explicit(row.resource_name, name)],
@@ -212,7 +216,7 @@ class Configs(ClusterHandlers):
         elif row.resource_type == CLIENT_METRICS:
             changes = {each.name: None if each.config_operation == DELETE else each.value for each in row.configs}
             try:
-                self._cluster.telemetry.configure(row.resource_name, changes, validate_only=validate_only)
+                self._telemetry.configure(row.resource_name, changes, validate_only=validate_only)
             except InvalidRequestError as error:
                 response.error_code, response.error_message = Errors.INVALID_REQUEST, str(error)
             except ValueError as error:
@@ -243,7 +247,7 @@ class Configs(ClusterHandlers):
 
         If one change is not valid, changes no setting, and sets the error of `response`.
         """
-        configs = self._cluster.groups.configs
+        configs = self._cluster.group_configs
         changes = [(config.name, None if config.config_operation == DELETE else config.value) for config in row.configs]
         try:
             for config in row.configs:

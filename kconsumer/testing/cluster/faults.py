@@ -10,17 +10,15 @@ import enum
 import random
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kconsumer.schema.dsl import Api, Message
 from kconsumer.schema.fetch import FETCH
 from kconsumer.testing.cluster.error_responses import ROWS_BEFORE_TOP, error_response, reports_errors
+from kconsumer.testing.cluster.fetch import FetchHandlers
 from kconsumer.testing.cluster.log import Log
 from kconsumer.testing.cluster.requests import Request
+from kconsumer.testing.cluster.state import ClusterState
 from kconsumer.testing.cluster.stored_batch import StoredBatch
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 CRC_AT = {0: 12, 1: 12, 2: 17}  # the position of the checksum in a batch, by format
 MAGIC_AT = 16
@@ -50,8 +48,8 @@ class Fault:
 class Faults:
     """The faults of a cluster. `seed`: the seed of the random generator that selects the bytes to corrupt."""
 
-    def __init__(self, cluster: Cluster, seed: int = 0) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: ClusterState, fetch: FetchHandlers, seed: int = 0) -> None:
+        self._cluster, self._fetch = cluster, fetch
         self._random = random.Random(seed)
         self._queues: dict[int, deque[Fault]] = {}  # by API key
         self._delays: dict[int, float] = {}  # ms, by API key
@@ -97,7 +95,7 @@ class Faults:
         the errors that Kafka reports for a whole Fetch response: for them, the response itself has the error code.
         """
         if request.api is FETCH and fault.error not in ROWS_BEFORE_TOP["Fetch"]:
-            return self._cluster.fetch.failed_response(request, fault.error, now)
+            return self._fetch.failed_response(request, fault.error, now)
         return error_response(self._cluster.topics, request, fault.error)
 
     def delay_of(self, request: Request) -> float:
@@ -124,7 +122,7 @@ class Faults:
 
     def disconnect(self, broker_id: int) -> None:
         """Close all connections to a broker. The broker continues to run."""
-        for connection in list(self._cluster.brokers[broker_id].connections):
+        for connection in self._cluster.connections_to(broker_id):
             connection.close()
 
     def interrupt(self, broker_id: int) -> None:
@@ -146,7 +144,7 @@ class Faults:
         self._cluster.brokers[broker_id].clock_skew_ms = ms
 
     def _resume(self, broker_id: int, now: float) -> None:
-        for connection in list(self._cluster.brokers[broker_id].connections):
+        for connection in self._cluster.connections_to(broker_id):
             connection.resume(now)
 
 

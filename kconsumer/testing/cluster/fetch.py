@@ -19,8 +19,10 @@ from kconsumer.schema.fetch import (
 from kconsumer.testing.cluster.delayed import Delayed
 from kconsumer.testing.cluster.fetch_reads import PartitionReader, failed
 from kconsumer.testing.cluster.fetch_sessions import TOPIC_IDS, FetchContext, FetchRow, Results
+from kconsumer.testing.cluster.quotas import Quotas
 from kconsumer.testing.cluster.releases import is_at_least
-from kconsumer.testing.cluster.requests import ClusterHandlers, Pending, Request, handles
+from kconsumer.testing.cluster.requests import Pending, Request, handles
+from kconsumer.testing.cluster.state import ClusterHandlers, ClusterState
 from kconsumer.testing.cluster.topic import NO_LEADER
 
 ZSTD = 10  # the first version in which topics with compression.type=zstd may be read
@@ -30,6 +32,10 @@ MOVED = (Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH)
 
 class FetchHandlers(ClusterHandlers):
     """Handles Fetch."""
+
+    def __init__(self, cluster: ClusterState, quotas: Quotas) -> None:
+        super().__init__(cluster)
+        self._quotas = quotas
 
     @handles(FETCH)
     def _fetch(self, request: Request, now: float) -> FetchResponse | Pending:
@@ -44,7 +50,7 @@ class FetchHandlers(ClusterHandlers):
                 errors[key].aborted_transactions = []
             else:
                 rows.append(row)
-        reader = PartitionReader(self._cluster, request)
+        reader = PartitionReader(self._cluster, self._quotas, request)
         results = reader.read_all(rows)
         if not rows or message.max_wait_ms <= 0 or _complete(results, reader.min_bytes):
             return self._respond(request, context, rows, results, errors, now)
@@ -78,7 +84,7 @@ class FetchHandlers(ClusterHandlers):
         """Returns the error code of a partition that must not be read, or NONE if it may be read."""
         if row.topic is None:
             return Errors.UNKNOWN_TOPIC_ID
-        if not self._cluster.authorizer.allowed(request, "READ", "topic", row.topic):
+        if not self._cluster.acls.allowed(request, "READ", "topic", row.topic):
             return Errors.TOPIC_AUTHORIZATION_FAILED
         if self._cluster.partition(row.topic, row.index) is None:
             return Errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -105,7 +111,7 @@ class FetchHandlers(ClusterHandlers):
                 if result.error_code in MOVED:
                     self._add_leader(row, result, nodes)
         size = sum(len(result.records or b"") for result in results)
-        throttle_ms = self._cluster.quotas.fetched(request, size, now)
+        throttle_ms = self._quotas.fetched(request, size, now)
         error, session_id, sent = context.finish_throttled() if throttle_ms else context.finish(found, now)
         response = FetchResponse(
             throttle_time_ms=throttle_ms,

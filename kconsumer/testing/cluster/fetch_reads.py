@@ -5,18 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import AbortedTransaction, FetchEpochEndOffset, FetchPartitionData, FetchRequest
 from kconsumer.testing.cluster.fetch_sessions import FetchRow
+from kconsumer.testing.cluster.quotas import Quotas
 from kconsumer.testing.cluster.requests import Request
 from kconsumer.testing.cluster.settings import RACK_AWARE
+from kconsumer.testing.cluster.state import ClusterState
 from kconsumer.testing.cluster.topic import Partition
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 READ_COMMITTED = 1
 FROM_FOLLOWERS = 11  # the first version in which a consumer may fetch from a follower (KIP-392)
@@ -40,7 +37,7 @@ def check_leader_epoch(partition: Partition, asked_epoch: int) -> None:
         raise PartitionError(Errors.FENCED_LEADER_EPOCH if older else Errors.UNKNOWN_LEADER_EPOCH)
 
 
-def find_partition(cluster: Cluster, broker_id: int, topic: str, index: int) -> Partition:
+def find_partition(cluster: ClusterState, broker_id: int, topic: str, index: int) -> Partition:
     """Returns a partition. Raises PartitionError if it does not exist, or if the broker has no replica of it."""
     partition = cluster.partition(topic, index)
     if partition is None:
@@ -60,10 +57,10 @@ def failed(index: int, code: int) -> FetchPartitionData:
 class PartitionReader:
     """Reads partitions for one Fetch request."""
 
-    def __init__(self, cluster: Cluster, request: Request) -> None:
+    def __init__(self, cluster: ClusterState, quotas: Quotas, request: Request) -> None:
         message: FetchRequest = request.message
         limit = min(message.max_bytes, cluster.settings.fetch_max_bytes)
-        self.max_bytes = cluster.quotas.max_fetch_bytes(request, limit)
+        self.max_bytes = quotas.max_fetch_bytes(request, limit)
         self.min_bytes = min(message.min_bytes, self.max_bytes)
         self._committed = message.isolation_level == READ_COMMITTED
         self._from_followers = request.version >= FROM_FOLLOWERS

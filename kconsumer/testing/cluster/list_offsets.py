@@ -20,7 +20,8 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.testing.cluster.fetch_reads import READ_COMMITTED, PartitionError, check_leader_epoch, find_partition
 from kconsumer.testing.cluster.releases import is_at_least
-from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
+from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.state import ClusterHandlers
 from kconsumer.testing.cluster.topic import Partition
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
 from kconsumer._common.error_codes import Errors
 from kconsumer._core.codec import encode_response
-from kconsumer.schema.dsl import ZERO_UUID
+from kconsumer.schema.dsl import ZERO_UUID, Versions
 from kconsumer.schema.metadata import (
     API_VERSIONS,
     FIND_COORDINATOR,
@@ -37,7 +38,9 @@ from kconsumer.schema.topics import (
 from kconsumer.testing.cluster.acls import CLUSTER, CLUSTER_NAME, TOPIC
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.releases import MIN_LEVELS, features_of, is_at_least
-from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
+from kconsumer.testing.cluster.replication import Replication
+from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.state import ClusterHandlers, ClusterState
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition, Topic
 
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -60,6 +63,12 @@ def legal_name(name: str) -> bool:
 
 class MetadataHandlers(ClusterHandlers):
     """Handles the requests by which clients find brokers, topics and coordinators."""
+
+    def __init__(
+        self, cluster: ClusterState, replication: Replication, versions_of: Callable[[Broker], Mapping[int, Versions]]
+    ) -> None:
+        super().__init__(cluster)
+        self._replication, self._versions_of = replication, versions_of
 
     def unsupported_api_versions(self, broker: Broker, correlation_id: int) -> bytes:
         """Returns the encoded response to an ApiVersions request in an unsupported version (KIP-511)."""
@@ -92,7 +101,7 @@ class MetadataHandlers(ClusterHandlers):
     def _versions(self, broker: Broker) -> ApiVersionsResponse:
         rows = [
             ApiVersion(api_key=key, min_version=ANNOUNCED_MINIMUM.get(key, versions.first), max_version=versions.last)
-            for key, versions in sorted(self._cluster.versions_of(broker).items())
+            for key, versions in sorted(self._versions_of(broker).items())
         ]
         features = features_of(broker.release).items()
         return ApiVersionsResponse(
@@ -159,7 +168,7 @@ class MetadataHandlers(ClusterHandlers):
         """
         if not asked:
             return NO_AUTHORIZED_OPERATIONS
-        describes = self._cluster.authorizer.allowed(request, "DESCRIBE", CLUSTER, CLUSTER_NAME)
+        describes = self._cluster.acls.allowed(request, "DESCRIBE", CLUSTER, CLUSTER_NAME)
         return self._operations(request, CLUSTER, CLUSTER_NAME) if describes else 0
 
     def _row_by_id(self, topic_id: bytes) -> MetadataResponseTopic:
@@ -211,7 +220,7 @@ class MetadataHandlers(ClusterHandlers):
             names = [name for name in names if name >= message.cursor.topic_name]
             first = message.cursor.partition_index if names[:1] == [message.cursor.topic_name] else 0
         for name in names:
-            if not self._cluster.authorizer.allowed(request, "DESCRIBE", TOPIC, name):
+            if not self._cluster.acls.allowed(request, "DESCRIBE", TOPIC, name):
                 if message.topics:
                     response.topics.append(DescribedTopic(name=name, error_code=Errors.TOPIC_AUTHORIZATION_FAILED))
                 continue
@@ -290,6 +299,6 @@ class MetadataHandlers(ClusterHandlers):
             leader_id=partition.leader,
             leader_epoch=partition.leader_epoch,
             replica_nodes=partition.replicas,
-            isr_nodes=self._cluster.replication.visible_isr(partition),
+            isr_nodes=self._replication.visible_isr(partition),
             offline_replicas=[node for node in partition.replicas if not self._cluster.brokers[node].alive],
         )

@@ -27,9 +27,11 @@ from kconsumer.schema.produce import (
 from kconsumer.testing.cluster.delayed import Delayed
 from kconsumer.testing.cluster.log import AppendResult
 from kconsumer.testing.cluster.releases import is_at_least
-from kconsumer.testing.cluster.requests import ClusterHandlers, Pending, Request, Response, handles
+from kconsumer.testing.cluster.requests import Pending, Request, Response, handles
+from kconsumer.testing.cluster.state import ClusterHandlers, ClusterState
 from kconsumer.testing.cluster.stored_batch import NO_TIMESTAMP, StoredBatch, split_batches
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
+from kconsumer.testing.cluster.transactions import Transactions
 
 FIRST_WITHOUT_FUTURE = "4.0"  # by default
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
@@ -74,6 +76,10 @@ class Row(NamedTuple):
 
 class ProduceHandler(ClusterHandlers):
     """Handles Produce."""
+
+    def __init__(self, cluster: ClusterState, transactions: Transactions) -> None:
+        super().__init__(cluster)
+        self._transactions = transactions
 
     @handles(PRODUCE)
     def _produce(self, request: Request, now: float) -> Response:
@@ -189,7 +195,7 @@ class ProduceHandler(ClusterHandlers):
         if transactional_id is None:
             return Errors.INVALID_RECORD
         producer = batch.producer_id, batch.producer_epoch
-        return self._cluster.transactions.verify_partition(transactional_id, producer, partition, request.version, now)
+        return self._transactions.verify_partition(transactional_id, producer, partition, request.version, now)
 
 
 def _is_waiting(row: Row) -> bool:

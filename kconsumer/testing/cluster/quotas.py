@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.requests import Request
+from kconsumer.testing.cluster.requests import Request
 
 SAMPLE_MS = 1000.0  # quota.window.size.seconds
 SAMPLES = 11  # quota.window.num

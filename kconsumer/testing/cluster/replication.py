@@ -8,23 +8,20 @@ an unclean election.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kconsumer.testing.cluster.releases import is_at_least
+from kconsumer.testing.cluster.state import ClusterState
 from kconsumer.testing.cluster.timers import NO_TIMER, Timer
-from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, Partition
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.topic import NO_LEADER, Partition
 
 
 class Replication:
     """Changes leaders and in-sync replicas of all partitions."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
         self._lag_timers: dict[tuple[Partition, int], Timer] = {}
         self._balance_timer: Timer = NO_TIMER
+        cluster.on_partition_created.append(self._elect_first)
 
     @property
     def _has_elr(self) -> bool:
@@ -39,7 +36,7 @@ class Replication:
         """
         return [] if partition.leader == NO_LEADER and self._has_elr else partition.isr
 
-    def created(self, partition: Partition) -> None:
+    def _elect_first(self, partition: Partition) -> None:
         """Elect the first leader of a new partition. Replicas on stopped brokers are not in sync."""
         running = [node for node in partition.replicas if self._cluster.brokers[node].alive]
         if running != partition.replicas:
@@ -125,10 +122,7 @@ class Replication:
             partition.resume_replica(broker_id)
 
     def _set_leader(self, partition: Partition, leader: int) -> None:
-        """Set the leader of a partition. If the partition belongs to the offsets topic, its groups move."""
         partition.elect(leader)
-        if partition.topic.name == OFFSETS_TOPIC:
-            self._cluster.groups.on_leader_change(partition)
         self._balance_later(partition)
 
     def _balance_later(self, partition: Partition) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import isfunction
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from kconsumer._common.error_codes import CODES
 from kconsumer.schema.dsl import Api, Message
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.broker import Broker
-    from kconsumer.testing.cluster.cluster import Cluster
-    from kconsumer.testing.cluster.connection import Connection
+from kconsumer.testing.cluster.broker import Broker
+from kconsumer.testing.cluster.connection import Connection
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +66,15 @@ class Pending:
             callback(self.response, now)
 
 
+class GroupError(Exception):
+    """A request was rejected with an error code. The response has the message if the API has a field for it."""
+
+    def __init__(self, error: int, message: str | None = None) -> None:
+        super().__init__(message or CODES[error].name)
+        self.error = error
+        self.message = message
+
+
 #: What a handler returns: a response, a response that comes later, or None if the request has no response.
 Response = Message | Pending | None
 Handler = Callable[[Request, float], Response]
@@ -83,13 +90,6 @@ def handles(*apis: Api) -> Callable[[Method], Method]:
         return method
 
     return register
-
-
-class ClusterHandlers:
-    """Handles requests with the state of the cluster."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
 
 
 def handlers_of(*components: object) -> dict[Api, Handler]:

@@ -11,19 +11,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.dsl import Message
 from kconsumer.schema.metadata import API_VERSIONS
 from kconsumer.schema.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslAuthenticateResponse, SaslHandshakeResponse
+from kconsumer.testing.cluster.connection import Connection
 from kconsumer.testing.cluster.error_responses import error_response
 from kconsumer.testing.cluster.requests import Pending, Request, Response, handles
 from kconsumer.testing.cluster.sasl_mechanisms import MECHANISMS, SaslError, SaslServer
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
-    from kconsumer.testing.cluster.connection import Connection
+from kconsumer.testing.cluster.state import ClusterState
 
 MIN_REAUTHENTICATION_INTERVAL_MS = 1000.0
 
@@ -50,7 +47,7 @@ class State(enum.Enum):
 class Sasl:
     """Handles SaslHandshake and SaslAuthenticate. Without `settings`, clients need not authenticate."""
 
-    def __init__(self, cluster: Cluster, settings: SaslSettings | None = None) -> None:
+    def __init__(self, cluster: ClusterState, settings: SaslSettings | None = None) -> None:
         self.cluster = cluster
         self.settings = settings
 
@@ -69,7 +66,7 @@ class Sasl:
 class Authenticator:
     """The authentication of one connection."""
 
-    def __init__(self, cluster: Cluster, settings: SaslSettings, connection: Connection) -> None:
+    def __init__(self, cluster: ClusterState, settings: SaslSettings, connection: Connection) -> None:
         self.raw_tokens = False  # True: the next frames are tokens without a header
         self._cluster = cluster
         self._settings = settings

@@ -10,7 +10,7 @@ import re
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 from kconsumer._common.error_codes import Errors
@@ -23,12 +23,10 @@ from kconsumer.schema.telemetry import (
     PushTelemetryRequest,
     PushTelemetryResponse,
 )
+from kconsumer.testing.cluster.connection import Connection
 from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.state import ClusterState
 from kconsumer.testing.otlp import Labels, MetricPoint, decode_metrics
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
-    from kconsumer.testing.cluster.connection import Connection
 
 TELEMETRY_APIS = (GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY)
 ALL_METRICS = "*"
@@ -124,7 +122,7 @@ def subscription_of(settings: Mapping[str, str]) -> ClientMetrics:
 class Telemetry:
     """The subscriptions of the cluster, and what clients have pushed."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self.pushed: list[PushedMetrics] = []
         self._cluster = cluster
         self._subscriptions: dict[str, ClientMetrics] = {}

@@ -30,8 +30,9 @@ from kconsumer.schema.topics import (
 from kconsumer.testing.cluster.acls import TOPIC
 from kconsumer.testing.cluster.authorizer import ERRORS
 from kconsumer.testing.cluster.metadata import legal_name
-from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
+from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
+from kconsumer.testing.cluster.state import ClusterHandlers
 from kconsumer.testing.cluster.topic import NO_LEADER, Topic
 from kconsumer.testing.cluster.topic_configs import config_error
 
@@ -105,7 +106,7 @@ class TopicAdmin(ClusterHandlers):
         configs = {name: value for name, value in given.items() if value is not None}
         result = CreatableTopicResult(name=row.name, error_message=None)
         if request.version >= FIRST_WITH_CONFIGS:
-            if self._cluster.authorizer.allowed(request, "DESCRIBE_CONFIGS", TOPIC, row.name):
+            if self._cluster.acls.allowed(request, "DESCRIBE_CONFIGS", TOPIC, row.name):
                 result.num_partitions, result.replication_factor = partitions, replicas
                 result.configs = _config_rows(configs)
             else:

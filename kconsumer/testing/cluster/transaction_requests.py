@@ -37,7 +37,8 @@ from kconsumer.schema.transactions import (
 from kconsumer.testing.cluster.acls import TOPIC, TRANSACTIONAL_ID
 from kconsumer.testing.cluster.authorizer import ERRORS
 from kconsumer.testing.cluster.fetch_reads import PartitionError, find_partition
-from kconsumer.testing.cluster.requests import ClusterHandlers, Request, handles
+from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.state import ClusterHandlers, ClusterState
 from kconsumer.testing.cluster.topic import OFFSETS_TOPIC
 from kconsumer.testing.cluster.transactions import (
     COMPLETE,
@@ -47,6 +48,7 @@ from kconsumer.testing.cluster.transactions import (
     State,
     Transaction,
     TransactionError,
+    Transactions,
 )
 
 FIRST_OF_BROKERS = 4  # the first version of AddPartitionsToTxn with several transactions
@@ -62,6 +64,10 @@ Key = tuple[str, int]
 class TransactionRequests(ClusterHandlers):
     """Handles the requests of producers to the transaction coordinator."""
 
+    def __init__(self, cluster: ClusterState, transactions: Transactions) -> None:
+        super().__init__(cluster)
+        self._transactions = transactions
+
     def _require_coordinator(self, transactional_id: str, request: Request) -> None:
         """Raise TransactionError if the transactional id is empty, or if another broker is its coordinator."""
         if not transactional_id:
@@ -72,7 +78,7 @@ class TransactionRequests(ClusterHandlers):
     @handles(INIT_PRODUCER_ID)
     def _init_producer_id(self, request: Request, now: float) -> InitProducerIdResponse:
         message = request.message
-        transactions = self._cluster.transactions
+        transactions = self._transactions
         if message.transactional_id is None:
             return InitProducerIdResponse(producer_id=transactions.new_producer_id(), producer_epoch=0)
         try:
@@ -124,7 +130,7 @@ class TransactionRequests(ClusterHandlers):
         partitions = {key: self._cluster.partition(*key) for key in _keys(topics)}
         errors: dict[Key, int] = dict.fromkeys(partitions, Errors.NONE)
         for key, partition in partitions.items():
-            if not self._cluster.authorizer.allowed(request, "WRITE", TOPIC, key[0]):
+            if not self._cluster.acls.allowed(request, "WRITE", TOPIC, key[0]):
                 errors[key] = Errors.TOPIC_AUTHORIZATION_FAILED
             elif partition is None:
                 errors[key] = Errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -132,11 +138,11 @@ class TransactionRequests(ClusterHandlers):
             return _results(topics, {key: error or Errors.OPERATION_NOT_ATTEMPTED for key, error in errors.items()})
         try:
             self._require_coordinator(transactional_id, request)
-            transaction = self._cluster.transactions.check(transactional_id, producer)
+            transaction = self._transactions.check(transactional_id, producer)
         except TransactionError as error:
             return _results(topics, dict.fromkeys(errors, _code(error, request)))
         found = [partition for partition in partitions.values() if partition is not None]
-        self._cluster.transactions.add_partitions(transaction, found, now)
+        self._transactions.add_partitions(transaction, found, now)
         return _results(topics, errors)
 
     def _verify(
@@ -150,7 +156,7 @@ class TransactionRequests(ClusterHandlers):
         keys = _keys(topics)
         try:
             self._require_coordinator(transactional_id, request)
-            present = self._cluster.transactions.check(transactional_id, producer).partitions
+            present = self._transactions.check(transactional_id, producer).partitions
         except TransactionError as error:
             return _results(topics, dict.fromkeys(keys, _code(error, request)))
         absent = Errors.TRANSACTION_ABORTABLE
@@ -164,10 +170,10 @@ class TransactionRequests(ClusterHandlers):
         try:
             self._require_coordinator(message.transactional_id, request)
             producer = message.producer_id, message.producer_epoch
-            transaction = self._cluster.transactions.check(message.transactional_id, producer)
+            transaction = self._transactions.check(message.transactional_id, producer)
         except TransactionError as error:
             return AddOffsetsToTxnResponse(error_code=_code(error, request))
-        self._cluster.transactions.add_group(transaction, message.group_id, now)
+        self._transactions.add_group(transaction, message.group_id, now)
         return AddOffsetsToTxnResponse()
 
     # --- EndTxn ---
@@ -188,7 +194,7 @@ class TransactionRequests(ClusterHandlers):
         If an equal request has ended the transaction before, only returns the state. Raises TransactionError if the
         request is refused.
         """
-        transactions = self._cluster.transactions
+        transactions = self._transactions
         transaction = transactions.get(message.transactional_id)
         if transaction is None:
             raise TransactionError(Errors.INVALID_PRODUCER_ID_MAPPING)
@@ -252,6 +258,10 @@ STATES = {*(state.value for state in State), "Dead", "PrepareEpochFence"}
 class TransactionQueries(ClusterHandlers):
     """Handles the requests that describe producers and transactions."""
 
+    def __init__(self, cluster: ClusterState, transactions: Transactions) -> None:
+        super().__init__(cluster)
+        self._transactions = transactions
+
     @handles(DESCRIBE_PRODUCERS)
     def _describe_producers(self, request: Request, _: float) -> DescribeProducersResponse:
         return DescribeProducersResponse(
@@ -267,7 +277,7 @@ class TransactionQueries(ClusterHandlers):
     def _producers(self, request: Request, topic: str, index: int) -> DescribeProducersPartition:
         """Returns the row of one partition: the producers that have written to it, or an error."""
         try:
-            allowed = self._cluster.authorizer.allowed(request, "READ", TOPIC, topic)
+            allowed = self._cluster.acls.allowed(request, "READ", TOPIC, topic)
             if not allowed:
                 raise PartitionError(ERRORS[TOPIC])
             partition = find_partition(self._cluster, request.broker.id, topic, index)
@@ -287,8 +297,8 @@ class TransactionQueries(ClusterHandlers):
     def _described(self, request: Request, transactional_id: str) -> DescribedTransaction:
         """Returns the row of one transactional id: the state of its transaction, or an error."""
         row = DescribedTransaction(transactional_id=transactional_id)
-        found = self._cluster.transactions.get(transactional_id)
-        if not self._cluster.authorizer.allowed(request, "DESCRIBE", TRANSACTIONAL_ID, transactional_id):
+        found = self._transactions.get(transactional_id)
+        if not self._cluster.acls.allowed(request, "DESCRIBE", TRANSACTIONAL_ID, transactional_id):
             row.error_code = ERRORS[TRANSACTIONAL_ID]
         elif not transactional_id:
             row.error_code = Errors.INVALID_REQUEST
@@ -312,7 +322,7 @@ class TransactionQueries(ClusterHandlers):
         return [
             TransactionTopic(topic=name, partitions=sorted(index for topic, index in keys if topic == name))
             for name in sorted({topic for topic, _ in keys})
-            if self._cluster.authorizer.allowed(request, "DESCRIBE", TOPIC, name)
+            if self._cluster.acls.allowed(request, "DESCRIBE", TOPIC, name)
         ]
 
     @handles(LIST_TRANSACTIONS)
@@ -332,9 +342,9 @@ class TransactionQueries(ClusterHandlers):
                 producer_id=found.producer_id,
                 transaction_state=found.state.value,
             )
-            for found in self._cluster.transactions.all()
+            for found in self._transactions.all()
             if self._cluster.coordinator(found.transactional_id, "transaction") is request.broker
-            and self._cluster.authorizer.allowed(request, "DESCRIBE", TRANSACTIONAL_ID, found.transactional_id)
+            and self._cluster.acls.allowed(request, "DESCRIBE", TRANSACTIONAL_ID, found.transactional_id)
             and (not message.state_filters or found.state.value in message.state_filters)
             and (not message.producer_id_filters or found.producer_id in message.producer_id_filters)
             and (message.duration_filter < 0 or wall_ms - found.started_ms > message.duration_filter)

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.testing.batches import control_batch
 from kconsumer.testing.cluster.releases import is_at_least
+from kconsumer.testing.cluster.state import ClusterState
 from kconsumer.testing.cluster.timers import NO_TIMER, Timer
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 NO_PRODUCER_ID = NO_PRODUCER_EPOCH = -1
 EXHAUSTED_EPOCH = 32766  # the last epoch that a producer may use
@@ -83,7 +80,7 @@ class Transaction:
 class Transactions:
     """The states of all transactional ids of the cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
         self._by_id: dict[str, Transaction] = {}
         self._next_producer_id = 0
@@ -280,7 +277,7 @@ class Transactions:
                 retry, lambda at: self._write_markers(transaction, producer, at)
             )
             return
-        self._cluster.groups.offsets.complete(producer[0], commit=commit)
+        self._cluster.offsets.complete(producer[0], commit=commit)
         transaction.groups.clear()
         transaction.timer = NO_TIMER
         transaction.state = ENDS[commit][1]

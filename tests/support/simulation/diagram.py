@@ -10,7 +10,7 @@ from typing import Any
 
 from kconsumer._common.error_codes import CODES
 from kconsumer.schema.dsl import Message
-from kconsumer.testing.cluster.connection import Connection
+from kconsumer.testing.cluster.cluster import ClientConnection
 from kconsumer.testing.cluster.faults import Fault
 from kconsumer.testing.cluster.requests import Request
 from support.simulation.run import Run
@@ -29,13 +29,13 @@ class RequestRecorder:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        self._decode = Connection._decode
-        self._respond = Connection._respond
+        self._decode = ClientConnection._decode
+        self._respond = ClientConnection._respond
 
     def __enter__(self) -> RequestRecorder:
         simulation, original_decode, original_respond = self._simulation, self._decode, self._respond
 
-        def decode(connection: Connection, frame: bytes, now: float) -> Request | None:
+        def decode(connection: ClientConnection, frame: bytes, now: float) -> Request | None:
             request = original_decode(connection, frame, now)
             if request is not None:
                 broker = f"b{connection.broker.id}"
@@ -43,7 +43,9 @@ class RequestRecorder:
                 simulation.record(f"{request.client_id}{ARROW}{broker}", text)
             return request
 
-        def respond(connection: Connection, request: Request, fault: Fault | None, response: Any, now: float) -> None:
+        def respond(
+            connection: ClientConnection, request: Request, fault: Fault | None, response: Any, now: float
+        ) -> None:
             if not connection.closed:
                 errors = "".join(f" {name}" for name in error_names(response))
                 text = f"{request.api.name} response #{request.correlation_id}{errors}"
@@ -59,7 +61,7 @@ class RequestRecorder:
     @staticmethod
     def _set(decode: Any, respond: Any) -> None:
         for name, function in (("_decode", decode), ("_respond", respond)):
-            setattr(Connection, name, function)
+            setattr(ClientConnection, name, function)
 
 
 class Replay(Run):

@@ -11,7 +11,7 @@ from kconsumer.schema.metadata import METADATA
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.faults import Fault as ModelFault
 from kconsumer.testing.cluster.faults import FaultKind as ModelFaultKind
-from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
+from kconsumer.testing.cluster.offset_store import CommittedOffset
 from kconsumer.testing.cluster.topic import NO_LEADER
 from support.simulation.error_faults import ERRORS
 from support.simulation.journal import Journal
@@ -263,7 +263,7 @@ class FaultInjector:
 
     def _pending_offsets(self, fault: Fault) -> Callable[[], None]:
         """Open a transaction that has written offsets of one or all partitions, and abort it at the end."""
-        store, producer_id = self._simulation.cluster.groups.offsets, FIRST_PRODUCER_ID + fault.number
+        store, producer_id = self._simulation.cluster.offsets, FIRST_PRODUCER_ID + fault.number
         partitions = self._simulation.cluster.topics[TOPIC].partitions
         number = fault.number % (len(partitions) + 1)
         chosen = partitions[number : number + 1] or partitions

@@ -7,7 +7,7 @@ import logging
 from kconsumer.schema.consumer_group import CONSUMER_GROUP_HEARTBEAT
 from kconsumer.testing.cluster.faults import Fault, Faults
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
-from kconsumer.testing.cluster.groups.classic_rebalance import COMPLETING_REBALANCE, PREPARING_REBALANCE
+from kconsumer.testing.cluster.groups.classic_generation import COMPLETING_REBALANCE, PREPARING_REBALANCE
 from kconsumer.testing.cluster.groups.group import Group
 from kconsumer.testing.cluster.requests import Request
 from support.simulation.journal import Journal
@@ -21,7 +21,7 @@ class ObservedRequests(Faults):
     """
 
     def __init__(self, simulation: Simulation, journal: Journal, disturbance_ms: float) -> None:
-        super().__init__(simulation.cluster, simulation.seed)
+        super().__init__(simulation.cluster, simulation.cluster.fetch, simulation.seed)
         self._simulation = simulation
         self._journal = journal
         self._disturbance_ms = disturbance_ms

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kconsumer import TopicPartition
 from kconsumer.testing.cluster.cluster import Cluster
-from kconsumer.testing.cluster.groups.offset_store import CommittedOffset, OffsetStore
+from kconsumer.testing.cluster.offset_store import CommittedOffset, OffsetStore
 from kconsumer.testing.cluster.sasl import SaslSettings
 from kconsumer.testing.cluster.settings import Settings
 from support.simulation.faults import FaultInjector, create_topic
@@ -108,11 +108,11 @@ class Run:
         simulation.network.window_bytes = scenario.window_bytes
         simulation.network.on_discarded = self._response_discarded
         cluster.faults = ObservedRequests(simulation, self.journal, 2.0 * scenario.session_timeout_ms)
-        cluster.groups.offsets = _Offsets(simulation, self.journal)
+        cluster.offsets = _Offsets(simulation, self.journal)
         for topic in scenario.topic_names:
             create_topic(cluster, topic, scenario)
             for partition in cluster.topics[topic].partitions if scenario.reset == "latest" else ():
-                cluster.groups.offsets.put(GROUP, topic, partition.index, CommittedOffset(0, -1, "", 0))
+                cluster.offsets.put(GROUP, topic, partition.index, CommittedOffset(0, -1, "", 0))
         if scenario.volatile:
             self.journal.unchecked.add(VOLATILE_TOPIC)
         simulation.scheduler.on_error = self._task_failed

@@ -15,7 +15,7 @@ from kconsumer.schema.metadata import FIND_COORDINATOR
 from kconsumer.schema.share_group import SHARE_ACKNOWLEDGE, SHARE_FETCH, SHARE_GROUP_HEARTBEAT
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings
-from kconsumer.testing.cluster.share.state_store import StateBatch, StateStore, StoredState
+from kconsumer.testing.cluster.share_states import StateBatch, StateStore, StoredState
 from support.simulation.faults import FaultInjector, create_topic
 from support.simulation.members import MemberProcess
 from support.simulation.observers import LoggedExceptions, ObservedRequests
@@ -115,8 +115,8 @@ class ShareRun:
         cluster = Cluster(scenario.brokers, settings=settings, seed=scenario.seed)
         self.simulation = simulation = Simulation(scenario.seed, cluster)
         cluster.faults = ObservedRequests(simulation, self.journal, LOCK_MS)
-        cluster.shares.store = _Store(simulation, self.journal)
-        configs = cluster.groups.configs
+        cluster.share_states = _Store(simulation, self.journal)
+        configs = cluster.group_configs
         configs.set(GROUP, "share.auto.offset.reset", "earliest")
         configs.set(GROUP, "share.record.lock.duration.ms", str(LOCK_MS))
         configs.set(GROUP, "share.delivery.count.limit", str(scenario.delivery_limit))

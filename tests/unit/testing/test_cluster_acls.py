@@ -80,8 +80,8 @@ def test_commits(cluster: Cluster, client: ClusterClient) -> None:
     """A commit needs read access to the group, and to each topic."""
     assert {"open": 0, "shut": TOPIC_DENIED} == committed(client.call(OFFSET_COMMIT, 8, commit("mine", "open", "shut")))
     assert {"open": GROUP_DENIED} == committed(client.call(OFFSET_COMMIT, 8, commit("other", "open")))
-    assert ["open"] == list(cluster.groups.offsets.of_group("mine"))
-    assert {} == cluster.groups.offsets.of_group("other")
+    assert ["open"] == list(cluster.offsets.of_group("mine"))
+    assert {} == cluster.offsets.of_group("other")
 
 
 @pytest.mark.parametrize("named", [True, False])

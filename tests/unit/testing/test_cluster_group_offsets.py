@@ -24,7 +24,7 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
-from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
+from kconsumer.testing.cluster.offset_store import CommittedOffset
 from support.fakes.classic_members import FakeMember, stable
 from support.fakes.cluster_client import ClusterClient, advance
 
@@ -83,7 +83,7 @@ def offset(value: int) -> CommittedOffset:
 
 def test_a_deleted_topic(world: World) -> None:
     """The offsets of a deleted topic are removed, also those of open transactions."""
-    store = world.cluster.groups.offsets
+    store = world.cluster.offsets
     world.commit(("t", 0, 5), ("u", 0, 6))
     store.stage(7, "g", "t", 1, offset(10))
     world.cluster.delete_topic("t")
@@ -127,10 +127,10 @@ def test_the_retention_time_of_an_old_commit(world: World) -> None:
 def test_open_transactions_do_not_expire(world: World) -> None:
     """An offset of which a transaction is open does not expire, nor does its group."""
     world.commit(("t", 0, 5))
-    world.cluster.groups.offsets.stage(7, "g", "t", 0, offset(10))
+    world.cluster.offsets.stage(7, "g", "t", 0, offset(10))
     advance(world.cluster, world.clock, 2 * WEEK_MS)
     assert [("t", 0, 5, 0)] == world.offsets()
-    world.cluster.groups.offsets.complete(7, commit=False)
+    world.cluster.offsets.complete(7, commit=False)
     advance(world.cluster, world.clock, CHECK_MS)
     assert [] == world.offsets()
 

@@ -91,7 +91,7 @@ def new_cluster(brokers: int = 1, **settings: Any) -> Cluster:
     cluster = Cluster(brokers, settings=Settings(**settings))
     topic = cluster.create_topic("t", replication_factor=brokers)
     topic.partitions[0].append(build_batch([b"0", b"1", b"2"]), 0)
-    cluster.groups.configs.set("g", "share.auto.offset.reset", "earliest")
+    cluster.group_configs.set("g", "share.auto.offset.reset", "earliest")
     return cluster
 
 

@@ -21,8 +21,8 @@ from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_join import rejected
 from kconsumer.testing.cluster.groups.classic_requests import leave_response, leave_row, leaving_members
 from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
-from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers
-from kconsumer.testing.cluster.requests import Request, Response, handles
+from kconsumer.testing.cluster.groups.coordinator import GroupHandlers
+from kconsumer.testing.cluster.requests import GroupError, Request, Response, handles
 
 MANDATORY_PROTOCOL_VERSION = 5  # of SyncGroup
 JoinableGroup = ClassicGroup | ConsumerGroup  # those that members of the classic protocol can join

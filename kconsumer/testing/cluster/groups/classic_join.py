@@ -8,22 +8,18 @@ with the same instance id. A member that joins again with unchanged protocols ge
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.classic_group import JoinGroupResponse
-from kconsumer.testing.cluster.groups.classic_member import ClassicMember, Protocols, for_join_version
-from kconsumer.testing.cluster.groups.classic_rebalance import (
+from kconsumer.testing.cluster.groups.classic import ClassicGroup
+from kconsumer.testing.cluster.groups.classic_generation import (
     COMPLETING_REBALANCE,
     EMPTY,
     PREPARING_REBALANCE,
     STABLE,
 )
-from kconsumer.testing.cluster.groups.group import GroupError
-from kconsumer.testing.cluster.requests import Pending, Request, Response
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.classic import ClassicGroup
+from kconsumer.testing.cluster.groups.classic_member import ClassicMember, Protocols, for_join_version
+from kconsumer.testing.cluster.requests import GroupError, Pending, Request, Response
 
 CLIENT_HOST = "/127.0.0.1"
 MEMBER_ID_REQUIRED_VERSION = 4

@@ -11,8 +11,7 @@ from collections import Counter
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.classic_group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 from kconsumer.testing.cluster.groups.classic_member import ClassicMember, Protocols
-from kconsumer.testing.cluster.groups.group import GroupError
-from kconsumer.testing.cluster.requests import Pending
+from kconsumer.testing.cluster.requests import GroupError, Pending
 from kconsumer.testing.cluster.timers import NO_TIMER, Timer
 
 

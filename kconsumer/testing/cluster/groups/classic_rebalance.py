@@ -8,21 +8,18 @@ time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupResponse
+from kconsumer.testing.cluster.groups.classic_generation import (
+    COMPLETING_REBALANCE,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+    ClassicGeneration,
+)
 from kconsumer.testing.cluster.groups.classic_member import ClassicMember
+from kconsumer.testing.cluster.state import ClusterState
 from kconsumer.testing.cluster.timers import NO_TIMER, Timer
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.classic import ClassicGroup
-
-EMPTY = "Empty"
-PREPARING_REBALANCE = "PreparingRebalance"  # members join
-COMPLETING_REBALANCE = "CompletingRebalance"  # members wait for the leader's assignment
-STABLE = "Stable"
-DEAD = "Dead"  # unloaded or deleted
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000  # of members that wait in their first JoinGroup
 
@@ -30,10 +27,9 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000  # of members that wait in their firs
 class ClassicRebalance:
     """The timers and phases of one group's rebalances."""
 
-    def __init__(self, group: ClassicGroup) -> None:
+    def __init__(self, group: ClassicGeneration, cluster: ClusterState) -> None:
         self._group = group
-        self._settings = group.coordinator.cluster.settings
-        self._timers = group.coordinator.cluster.timers
+        self._settings, self._timers = cluster.settings, cluster.timers
         self._join_timer: Timer = NO_TIMER  # ends the joining phase
         self._sync_timer: Timer = NO_TIMER  # removes members that do not send SyncGroup
         self._extend_initial_delay = False  # True: a member has joined since the last initial delay began

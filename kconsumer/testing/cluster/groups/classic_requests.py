@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.classic_group import (
     HeartbeatResponse,
@@ -11,17 +9,14 @@ from kconsumer.schema.classic_group import (
     MemberIdentity,
     MemberResponse,
 )
-from kconsumer.testing.cluster.groups.classic_rebalance import (
+from kconsumer.testing.cluster.groups.classic import ClassicGroup
+from kconsumer.testing.cluster.groups.classic_generation import (
     COMPLETING_REBALANCE,
     EMPTY,
     PREPARING_REBALANCE,
     STABLE,
 )
-from kconsumer.testing.cluster.groups.group import GroupError
-from kconsumer.testing.cluster.requests import Pending, Request, Response
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.classic import ClassicGroup
+from kconsumer.testing.cluster.requests import GroupError, Pending, Request, Response
 
 
 def sync(group: ClassicGroup, request: Request, now: float) -> Response:

@@ -7,7 +7,7 @@ the response to Heartbeat is REBALANCE_IN_PROGRESS, and they join again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.errors import ProtocolError
@@ -23,7 +23,8 @@ from kconsumer.testing.cluster.groups import migration
 from kconsumer.testing.cluster.groups.classic_join import CLIENT_HOST, protocols_of, rebalance_timeout_of
 from kconsumer.testing.cluster.groups.classic_member import for_join_version
 from kconsumer.testing.cluster.groups.classic_requests import leave_response, leave_row, leaving_members
-from kconsumer.testing.cluster.groups.consumer_leave import fence, require_static, start_session
+from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
+from kconsumer.testing.cluster.groups.consumer_leave import fence, require_static
 from kconsumer.testing.cluster.groups.consumer_member import (
     UNRELEASED_PARTITIONS,
     UNREVOKED_PARTITIONS,
@@ -31,12 +32,8 @@ from kconsumer.testing.cluster.groups.consumer_member import (
     ConsumerMember,
 )
 from kconsumer.testing.cluster.groups.embedded_protocol import partitions_by_id, read_subscription, write_assignment
-from kconsumer.testing.cluster.groups.group import GroupError
-from kconsumer.testing.cluster.requests import Request
+from kconsumer.testing.cluster.requests import GroupError, Request
 from kconsumer.testing.cluster.timers import Timer
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
 
 KNOWN_ID_VERSION = 4  # of JoinGroup: dynamic members join with an id
 
@@ -93,7 +90,7 @@ def join(group: ConsumerGroup, request: Request, now: float) -> JoinGroupRespons
         migration.downgrade(group, list(group.members.values()), now, rebalance=stale)
     else:
         member.joining.cancel()
-        start_session(group, member.id, now)
+        group.start_session(member.id, now)
         member.syncing.cancel()
         member.syncing = _fence_later(group, member.id, now + rebalance_timeout_of(request))
     return response
@@ -168,7 +165,7 @@ def sync(group: ConsumerGroup, request: Request, now: float) -> SyncGroupRespons
         _expect_join(group, member, now)
         raise GroupError(Errors.REBALANCE_IN_PROGRESS)
     member.syncing.cancel()
-    start_session(group, member.id, now)
+    group.start_session(member.id, now)
     assigned = {topic_id: set(found) for topic_id, found in member.assigned.items()}
     return SyncGroupResponse(
         protocol_type=message.protocol_type,
@@ -180,7 +177,7 @@ def sync(group: ConsumerGroup, request: Request, now: float) -> SyncGroupRespons
 def heartbeat(group: ConsumerGroup, request: Request, now: float) -> HeartbeatResponse:
     """Handle Heartbeat. The error of the response is REBALANCE_IN_PROGRESS if the member has to join again."""
     member, _ = _classic_member(group, request.message)
-    start_session(group, member.id, now)
+    group.start_session(member.id, now)
     if (
         member.epoch < group.target_epoch
         or member.state == UNREVOKED_PARTITIONS

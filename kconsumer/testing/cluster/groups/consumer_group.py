@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.acls import TOPIC
-from kconsumer.testing.cluster.groups import consumer_leave
 from kconsumer.testing.cluster.groups.consumer_member import UNREVOKED_PARTITIONS, ConsumerMember
-from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 from kconsumer.testing.cluster.groups.reconciliation import Owned, Reconciliation
 from kconsumer.testing.cluster.groups.server_assignors import ASSIGNORS, AssignorMember, Partitions
 from kconsumer.testing.cluster.groups.server_group import ServerGroup
 from kconsumer.testing.cluster.groups.topic_regexes import TopicRegexes
+from kconsumer.testing.cluster.offset_store import CommittedOffset
+from kconsumer.testing.cluster.requests import GroupError
 from kconsumer.testing.cluster.timers import NO_TIMER, Timer
 from kconsumer.testing.cluster.topic import Topic
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
-    from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
 
 
 def subscribed_names(member: ConsumerMember, regexes: TopicRegexes) -> list[str]:
@@ -59,14 +55,19 @@ EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "St
 MIN_COMMIT_VERSION = 9  # of OffsetCommit, for members that use the consumer protocol
 
 
+#: Removes members of a group: group, members and the time.
+Fence = Callable[["ConsumerGroup", list[ConsumerMember], float], None]
+
+
 class ConsumerGroup(ServerGroup[ConsumerMember]):
     """A group whose members send ConsumerGroupHeartbeat."""
 
     type = "consumer"
     protocol_type = "consumer"
 
-    def __init__(self, coordinator: GroupCoordinator, group_id: str) -> None:
+    def __init__(self, coordinator: GroupCoordinator, group_id: str, fence: Fence) -> None:
         super().__init__(coordinator, group_id)
+        self._fence = fence  # removes members whose timers have expired
         self.static_members: dict[str, str] = {}  # member ids by instance id
         self.regexes = TopicRegexes()
         # How many members prefer each assignor, and how many subscribe to each regular expression and to each topic.
@@ -195,7 +196,7 @@ class ConsumerGroup(ServerGroup[ConsumerMember]):
         topics: Iterable[str] = cluster.topics
         if cluster.acls.enabled:
             topics = [name for name in topics if cluster.acls.allows(principal, "DESCRIBE", TOPIC, name)]
-        version = self.coordinator.topics_version
+        version = self.coordinator.cluster.topics_version
         changed = self.regexes.resolve(self.regex_counts(), topics, now, version)
         self._topics_version = -1
         self.update_epoch(subscription_changed=changed)
@@ -208,7 +209,7 @@ class ConsumerGroup(ServerGroup[ConsumerMember]):
         Does nothing if the target assignment has the group epoch already, or if it was computed less than
         `consumer.assignment.interval.ms` ago.
         """
-        interval_ms = self.coordinator.configs.value(self.id, "consumer.assignment.interval.ms")
+        interval_ms = self.coordinator.cluster.group_configs.value(self.id, "consumer.assignment.interval.ms")
         if not self._must_assign(interval_ms, now):
             return
         topics = self.coordinator.cluster.topics
@@ -237,7 +238,39 @@ class ConsumerGroup(ServerGroup[ConsumerMember]):
         ).run(subscription_changed=subscription_changed)
         if member != before:
             self.put_member(member)
-            consumer_leave.update_rebalance_timer(self, member, now)
+            self._update_rebalance_timer(member, now)
+
+    # --- timers ---
+
+    def start_session(self, member_id: str, now: float) -> None:
+        """Restart the session timer of a member. When the timer expires, the member is removed."""
+        member = self.members[member_id]
+        member.session.cancel()
+        timeout_ms = self.coordinator.cluster.group_configs.value(self.id, "consumer.session.timeout.ms")
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        member.session = self.coordinator.cluster.timers.add(now + timeout_ms, lambda at: self._expire(member_id, at))
+
+    def _expire(self, member_id: str, now: float) -> None:
+        """Remove a member whose session has expired."""
+        self._fence(self, [self.members[member_id]], now)
+
+    def _update_rebalance_timer(self, member: ConsumerMember, now: float) -> None:
+        """Cancel the rebalance timer of a member. If the member has to revoke partitions, start a new one.
+
+        When the timer expires, the member is removed if its epoch is still the same.
+        """
+        member.rebalance.cancel()
+        if member.state == UNREVOKED_PARTITIONS and member.classic is None:
+            epoch = member.epoch
+
+            def fence_unless_advanced(at: float) -> None:
+                present = self.members.get(member.id)
+                if present is not None and present.epoch == epoch:
+                    self._fence(self, [present], at)
+
+            deadline = now + member.rebalance_timeout_ms
+            member.rebalance = self.coordinator.cluster.timers.add(deadline, fence_unless_advanced)
 
     # --- the interface of groups ---
 
@@ -306,9 +339,9 @@ class ConsumerGroup(ServerGroup[ConsumerMember]):
         """Start the timers of all members again. All other state is kept. Returns True."""
         self._topics_version = -1
         for member in list(self.members.values()):
-            consumer_leave.start_session(self, member.id, now)
+            self.start_session(member.id, now)
             if member.state == UNREVOKED_PARTITIONS:
-                consumer_leave.update_rebalance_timer(self, member, now)
+                self._update_rebalance_timer(member, now)
         return True
 
     def close(self, now: float) -> None:

@@ -20,13 +20,13 @@ from kconsumer.schema.consumer_group import (
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_join import CLIENT_HOST
 from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
-from kconsumer.testing.cluster.groups.consumer_leave import leave, require_static, start_session
+from kconsumer.testing.cluster.groups.consumer_leave import fence, leave, require_static
 from kconsumer.testing.cluster.groups.consumer_member import LEFT_STATIC_EPOCH, ConsumerMember
-from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers
+from kconsumer.testing.cluster.groups.coordinator import GroupHandlers
 from kconsumer.testing.cluster.groups.migration import upgrade, validate_upgrade
 from kconsumer.testing.cluster.groups.reconciliation import Owned
 from kconsumer.testing.cluster.groups.topic_regexes import validate_regex
-from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.requests import GroupError, Request, handles
 
 LEFT_EPOCHS = (-1, LEFT_STATIC_EPOCH)
 
@@ -67,7 +67,7 @@ class ConsumerHeartbeatHandler(GroupHandlers):
             return group
         if group is None and not create:
             raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
-        new = ConsumerGroup(self._coordinator, group_id)
+        new = ConsumerGroup(self._coordinator, group_id, fence)
         if group is None:
             return new
         if not create or not isinstance(group, ClassicGroup):
@@ -101,7 +101,7 @@ class ConsumerHeartbeatHandler(GroupHandlers):
 
         owned = _owned(message)
         group.reconcile(updated, owned, now, subscription_changed=names_changed or regex_changed)
-        start_session(group, updated.id, now)
+        group.start_session(updated.id, now)
         member = group.members[updated.id]
         full = (
             message.rebalance_timeout_ms != UNSET_TIMEOUT
@@ -112,7 +112,9 @@ class ConsumerHeartbeatHandler(GroupHandlers):
         return ConsumerGroupHeartbeatResponse(
             member_id=member.id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._coordinator.configs.value(group.id, "consumer.heartbeat.interval.ms"),
+            heartbeat_interval_ms=self._coordinator.cluster.group_configs.value(
+                group.id, "consumer.heartbeat.interval.ms"
+            ),
             assignment=heartbeat_assignment(member.assigned) if send_assignment else None,
         )
 
@@ -156,7 +158,7 @@ class ConsumerHeartbeatHandler(GroupHandlers):
                 old.rebalance.stop(Errors.REBALANCE_IN_PROGRESS, now)
             self._coordinator.replace(group, now)
             for member_id in group.members:
-                start_session(group, member_id, now)
+                group.start_session(member_id, now)
         if replaced is None:
             group.put_member(member)
         else:
@@ -182,7 +184,7 @@ class ConsumerHeartbeatHandler(GroupHandlers):
             len(subscribed),
             is_new=updated.regex != "" and updated.regex not in known,
             now=now,
-            new_topics_version=self._coordinator.new_topics_version,
+            new_topics_version=self._coordinator.cluster.new_topics_version,
             interval_ms=interval_ms,
         ):
             group.resolve_regexes(principal)

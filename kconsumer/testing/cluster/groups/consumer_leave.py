@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kconsumer._common.error_codes import Errors
 from kconsumer.testing.cluster.groups import migration
-from kconsumer.testing.cluster.groups.consumer_member import LEFT_STATIC_EPOCH, UNREVOKED_PARTITIONS, ConsumerMember
-from kconsumer.testing.cluster.groups.group import GroupError
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
+from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
+from kconsumer.testing.cluster.groups.consumer_member import LEFT_STATIC_EPOCH, ConsumerMember
+from kconsumer.testing.cluster.requests import GroupError
 
 
 def leave(group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: int, now: float) -> str:
@@ -73,36 +69,3 @@ def fence(group: ConsumerGroup, members: list[ConsumerMember], now: float) -> No
     group.update_epoch(subscription_changed=True)
     if not group.members:
         group.target_epoch, group.assigned_at = group.epoch, None
-
-
-def start_session(group: ConsumerGroup, member_id: str, now: float) -> None:
-    """Restart the session timer of a member. When the timer expires, the member is removed."""
-    member = group.members[member_id]
-    member.session.cancel()
-    timeout_ms = group.coordinator.configs.value(group.id, "consumer.session.timeout.ms")
-    if member.classic is not None:
-        timeout_ms = member.classic.session_timeout_ms
-    member.session = group.coordinator.cluster.timers.add(now + timeout_ms, lambda at: _expire(group, member_id, at))
-
-
-def _expire(group: ConsumerGroup, member_id: str, now: float) -> None:
-    """Remove a member whose session has expired."""
-    fence(group, [group.members[member_id]], now)
-
-
-def update_rebalance_timer(group: ConsumerGroup, member: ConsumerMember, now: float) -> None:
-    """Cancel the rebalance timer of a member. If the member has to revoke partitions, start a new one.
-
-    When the timer expires, the member is removed if its epoch is still the same.
-    """
-    member.rebalance.cancel()
-    if member.state == UNREVOKED_PARTITIONS and member.classic is None:
-        epoch = member.epoch
-
-        def fence_unless_advanced(at: float) -> None:
-            present = group.members.get(member.id)
-            if present is not None and present.epoch == epoch:
-                fence(group, [present], at)
-
-        deadline = now + member.rebalance_timeout_ms
-        member.rebalance = group.coordinator.cluster.timers.add(deadline, fence_unless_advanced)

@@ -8,25 +8,13 @@ and the modules of the APIs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kconsumer._common.error_codes import Errors
-from kconsumer.testing.cluster.groups.classic_handlers import ClassicHandlers
-from kconsumer.testing.cluster.groups.consumer_heartbeat import ConsumerHeartbeatHandler
-from kconsumer.testing.cluster.groups.deletion import GroupDeletion
-from kconsumer.testing.cluster.groups.describe import GroupDescriptions, ServerGroupDescriptions
-from kconsumer.testing.cluster.groups.group import Group, GroupError, is_old_release
-from kconsumer.testing.cluster.groups.group_configs import GroupConfigs
-from kconsumer.testing.cluster.groups.offset_commits import OffsetCommits, OffsetTransactions
-from kconsumer.testing.cluster.groups.offset_fetches import OffsetFetches
-from kconsumer.testing.cluster.groups.offset_store import OffsetStore
-from kconsumer.testing.cluster.groups.share_heartbeat import ShareHeartbeatHandler
-from kconsumer.testing.cluster.groups.share_offsets import ShareOffsets
-from kconsumer.testing.cluster.requests import Request
+from kconsumer.testing.cluster.groups.group import Group, is_old_release
+from kconsumer.testing.cluster.offset_store import CommittedOffset
+from kconsumer.testing.cluster.requests import GroupError, Request
+from kconsumer.testing.cluster.state import ClusterState
+from kconsumer.testing.cluster.timers import Timer
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 
 class Shard:
@@ -40,30 +28,14 @@ class Shard:
 
 
 class GroupCoordinator:
-    """The registry of all groups of the cluster, and the handlers of the APIs of groups."""
+    """The registry of all groups of the cluster. Removes expired offsets, and then empty groups without offsets."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self.cluster = cluster
-        self.configs = GroupConfigs(cluster.settings)
-        self.offsets = OffsetStore()
         #: How long a broker loads the groups of a partition after it became the leader (ms).
         self.load_ms = 0.0
-        self.topics_version = 0  # grows with each change of the topics
-        self.new_topics_version = 0  # that of the last new topic
         self._shards: dict[int, Shard] = {}  # by partition of the offsets topic
-        self._deletion = GroupDeletion(self)
-        self.components = (  # they handle the APIs of groups
-            ClassicHandlers(self),
-            ConsumerHeartbeatHandler(self),
-            self._deletion,
-            GroupDescriptions(self),
-            OffsetCommits(self),
-            OffsetFetches(self),
-            OffsetTransactions(self),
-            ServerGroupDescriptions(self),
-            ShareHeartbeatHandler(self),
-            ShareOffsets(self),
-        )
+        self._expiry_timer: Timer | None = None
 
     # --- the registry ---
 
@@ -84,6 +56,7 @@ class GroupCoordinator:
         shard = self._shards.get(partition.index)
         if shard is None:
             shard = self._shards[partition.index] = Shard(partition)
+            partition.log.add_listener(lambda: self._on_change(shard))
         shard.groups[group.id] = group
 
     def replace(self, group: Group, now: float) -> None:
@@ -101,8 +74,8 @@ class GroupCoordinator:
     def delete(self, group_id: str, now: float) -> None:
         """Delete a group, its committed offsets, and its state as a share group."""
         self.remove(group_id, now)
-        self.offsets.remove_group(group_id)
-        self.cluster.shares.store.remove_group(group_id)
+        self.cluster.offsets.remove_group(group_id)
+        self.cluster.share_states.remove_group(group_id)
 
     def groups_of(self, broker_id: int) -> list[Group]:
         """Returns the groups that a broker coordinates, in the order of the partitions of the offsets topic."""
@@ -153,27 +126,12 @@ class GroupCoordinator:
         error = self.error_for(group_id, request, now)
         if error:
             raise GroupError(error)
-        self._deletion.start_timer(now)
+        self._start_expiry(now)
 
-    def on_leader_change(self, partition: Partition) -> None:
-        """Handle a new leader of a partition of the offsets topic: move the groups when the timers run next."""
-        shard = self._shards.get(partition.index)
-        if shard is not None:
-            self.cluster.timers.add(0.0, lambda now: self._follow_leader(shard, now))
-
-    def on_topic_created(self) -> None:
-        """Record that a topic was created. Groups detect the change at the next heartbeat of a member."""
-        self.topics_version += 1
-        self.new_topics_version = self.topics_version
-
-    def on_partitions_added(self) -> None:
-        """Record that a topic has got partitions. Groups detect the change at the next heartbeat of a member."""
-        self.topics_version += 1
-
-    def on_topic_deleted(self, topic: str) -> None:
-        """Handle the deletion of a topic: remove its committed offsets."""
-        self.topics_version += 1
-        self.offsets.remove_topic(topic)
+    def _on_change(self, shard: Shard) -> None:
+        """Move the groups of a shard, when the timers run next, if its partition has a new leader."""
+        if shard.leader_epoch != shard.partition.leader_epoch:
+            self.cluster.timers.soon(lambda now: self._follow_leader(shard, now))
 
     def _follow_leader(self, shard: Shard, now: float) -> None:
         """Unload the groups of a shard if its partition has a new leader, and begin to load them at the new leader."""
@@ -200,3 +158,60 @@ class GroupCoordinator:
 
     def _partition(self, group_id: str) -> Partition:
         return self.cluster.coordinator_partition(group_id, "group")
+
+    # --- expiry ---
+
+    def _start_expiry(self, now: float) -> None:
+        """Start the timer that removes expired offsets and empty groups. Does nothing if the timer runs.
+
+        After each check, the timer starts again if there are groups.
+        """
+        if self._expiry_timer is None:
+            interval = self.cluster.settings.offsets_retention_check_interval_ms
+            self._expiry_timer = self.cluster.timers.add(now + interval, self._expire)
+
+    def _expire(self, now: float) -> None:
+        """Remove offsets that have expired, and empty groups without offsets."""
+        self._expiry_timer = None
+        for group in self.loaded_groups():
+            self._expire_offsets(group, now)
+            store = self.cluster.offsets
+            has_offsets = bool(store.of_group(group.id)) or store.has_open_transactions(group.id)
+            if group.is_empty and not has_offsets:
+                self.delete(group.id, now)
+        if self.has_groups():
+            self._start_expiry(now)
+
+    def _expire_offsets(self, group: Group, now: float) -> None:
+        """Remove the offsets of one group whose retention time has passed."""
+        store = self.cluster.offsets
+        wall_ms = self.cluster.wall_ms(now)
+        expired = [
+            (topic, index)
+            for topic, offsets in store.of_group(group.id).items()
+            if not group.is_subscribed_to(topic)
+            for index, offset in offsets.items()
+            if self._has_expired(group, offset, wall_ms) and not store.is_pending(group.id, topic, index)
+        ]
+        for topic, index in expired:
+            store.remove(group.id, topic, index)
+
+    def _has_expired(self, group: Group, offset: CommittedOffset, wall_ms: int) -> bool:
+        """Returns whether the retention time of an offset has passed.
+
+        This is the retention time that the broker's settings set, or that the client has set for the offset
+        (OffsetCommit version 2 to 4).
+        """
+        start = group.retention_start(offset)
+        if start is None:
+            return False
+        if offset.expire_ms is not None:
+            return wall_ms >= offset.expire_ms
+        return wall_ms - start >= self.cluster.settings.offsets_retention_minutes * 60_000
+
+
+class GroupHandlers:
+    """Handles requests about groups."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.admin import (
@@ -29,22 +28,21 @@ from kconsumer.schema.share_group import (
 )
 from kconsumer.testing.cluster.acls import GROUP, TOPIC
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
+from kconsumer.testing.cluster.groups.classic_generation import DEAD, STABLE
 from kconsumer.testing.cluster.groups.classic_member import ClassicMember
-from kconsumer.testing.cluster.groups.classic_rebalance import DEAD, STABLE
 from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
 from kconsumer.testing.cluster.groups.consumer_member import ConsumerMember
-from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers, is_old_release
+from kconsumer.testing.cluster.groups.coordinator import GroupHandlers
+from kconsumer.testing.cluster.groups.group import is_old_release
 from kconsumer.testing.cluster.groups.share_group import ASSIGNOR, ShareGroup, ShareMember
-from kconsumer.testing.cluster.requests import Request, handles
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.requests import GroupError, Request, handles
+from kconsumer.testing.cluster.state import ClusterState
 
 NOT_FOUND_VERSION = 6  # of DescribeGroups; before, a missing group is reported as Dead
 OLD_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe; before Kafka 4.0
 
 
-def group_operations(request: Request, cluster: Cluster, group_id: str) -> int:
+def group_operations(request: Request, cluster: ClusterState, group_id: str) -> int:
     """Returns the operations that the client may perform on a group, as the bits of their numbers."""
     found = cluster.acls.authorized_operations(request.connection.principal, GROUP, group_id)
     return found & OLD_GROUP_OPERATIONS if is_old_release(request.broker.release) else found

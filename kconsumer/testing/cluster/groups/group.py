@@ -6,24 +6,13 @@ A method that rejects a request raises `GroupError`; the handler of the API conv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from kconsumer._common.error_codes import CODES, Errors
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
-    from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
+from kconsumer._common.error_codes import Errors
+from kconsumer.testing.cluster.offset_store import CommittedOffset
+from kconsumer.testing.cluster.requests import GroupError
 
 GroupType = Literal["classic", "consumer", "share"]
-
-
-class GroupError(Exception):
-    """A request was rejected with an error code. The response has the message if the API has a field for it."""
-
-    def __init__(self, error: int, message: str | None = None) -> None:
-        super().__init__(message or CODES[error].name)
-        self.error = error
-        self.message = message
 
 
 class Group(ABC):
@@ -101,13 +90,6 @@ class Group(ABC):
     @abstractmethod
     def close(self, now: float) -> None:
         """Cancel all timers, because the group was deleted or replaced."""
-
-
-class GroupHandlers:
-    """Handles requests about groups."""
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
 
 def is_old_release(release: str) -> bool:

@@ -8,14 +8,14 @@ protocol replaces that member.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.errors import ProtocolError
 from kconsumer.schema.embedded import PROTOCOL_TYPE
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
+from kconsumer.testing.cluster.groups.classic_generation import STABLE
 from kconsumer.testing.cluster.groups.classic_member import ClassicMember
-from kconsumer.testing.cluster.groups.classic_rebalance import STABLE
+from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
 from kconsumer.testing.cluster.groups.consumer_member import ClassicProtocol, ConsumerMember
 from kconsumer.testing.cluster.groups.embedded_protocol import (
     partitions_by_id,
@@ -23,10 +23,7 @@ from kconsumer.testing.cluster.groups.embedded_protocol import (
     read_subscription,
     write_assignment,
 )
-from kconsumer.testing.cluster.groups.group import GroupError
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
+from kconsumer.testing.cluster.requests import GroupError
 
 UPGRADE_POLICIES = ("upgrade", "bidirectional")
 DOWNGRADE_POLICIES = ("downgrade", "bidirectional")

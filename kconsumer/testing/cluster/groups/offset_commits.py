@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.offsets import (
@@ -23,14 +23,13 @@ from kconsumer.schema.transactions import (
     TxnOffsetCommitResponseTopic,
 )
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
-from kconsumer.testing.cluster.groups.group import Group, GroupError, GroupHandlers
-from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
-from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator, GroupHandlers
+from kconsumer.testing.cluster.groups.group import Group
+from kconsumer.testing.cluster.offset_store import CommittedOffset
+from kconsumer.testing.cluster.requests import GroupError, Request, handles
+from kconsumer.testing.cluster.state import ClusterState
 from kconsumer.testing.cluster.topic import Topic
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
-    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+from kconsumer.testing.cluster.transactions import Transactions
 
 TOPIC_IDS_VERSION = 10
 GROUP_NOT_FOUND_VERSION = 9  # before, a missing group is reported as ILLEGAL_GENERATION
@@ -59,7 +58,7 @@ class KnownPartition:
 
 
 def known_partitions(
-    cluster: Cluster, topics: Sequence[Any], errors: PartitionErrors, *, by_id: bool = False
+    cluster: ClusterState, topics: Sequence[Any], errors: PartitionErrors, *, by_id: bool = False
 ) -> list[KnownPartition]:
     """Returns the partitions of a request that exist. Adds an error for each other partition to `errors`.
 
@@ -133,7 +132,7 @@ class OffsetCommits(GroupHandlers):
         offset = committed_offset(self._coordinator.cluster, partition.request, now, message.retention_time_ms)
         if offset is None:
             return Errors.OFFSET_METADATA_TOO_LARGE
-        self._coordinator.offsets.put(message.group_id, partition.topic.name, partition.index, offset)
+        self._coordinator.cluster.offsets.put(message.group_id, partition.topic.name, partition.index, offset)
         return Errors.NONE
 
 
@@ -153,7 +152,7 @@ def group_for_commit(coordinator: GroupCoordinator, group_id: str, missing: int 
 
 
 def committed_offset(
-    cluster: Cluster, row: Any, now: float, retention_ms: int = NO_RETENTION
+    cluster: ClusterState, row: Any, now: float, retention_ms: int = NO_RETENTION
 ) -> CommittedOffset | None:
     """Returns the offset to store for a partition's row of a request, or None if its metadata is too long."""
     metadata = row.committed_metadata or ""
@@ -178,6 +177,10 @@ STALE_MEMBER: dict[int, int] = {Errors.STALE_MEMBER_EPOCH: Errors.ILLEGAL_GENERA
 class OffsetTransactions(GroupHandlers):
     """Handles TxnOffsetCommit."""
 
+    def __init__(self, coordinator: GroupCoordinator, transactions: Transactions) -> None:
+        super().__init__(coordinator)
+        self._transactions = transactions
+
     @handles(TXN_OFFSET_COMMIT)
     def _commit(self, request: Request, now: float) -> TxnOffsetCommitResponse:
         errors = PartitionErrors()
@@ -190,7 +193,7 @@ class OffsetTransactions(GroupHandlers):
         """Raise GroupError if the transaction or the group does not accept the offsets."""
         message = request.message
         self._validate(request, now)
-        error = self._coordinator.cluster.transactions.verify_group(
+        error = self._transactions.verify_group(
             message.transactional_id,
             (message.producer_id, message.producer_epoch),
             message.group_id,
@@ -231,7 +234,7 @@ class OffsetTransactions(GroupHandlers):
         if offset is None:
             return Errors.OFFSET_METADATA_TOO_LARGE
         message = request.message
-        self._coordinator.offsets.stage(
+        self._coordinator.cluster.offsets.stage(
             message.producer_id, message.group_id, partition.topic.name, partition.index, offset
         )
         return Errors.NONE

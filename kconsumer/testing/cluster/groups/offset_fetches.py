@@ -18,9 +18,9 @@ from kconsumer.schema.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers
-from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
-from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.groups.coordinator import GroupHandlers
+from kconsumer.testing.cluster.offset_store import CommittedOffset
+from kconsumer.testing.cluster.requests import GroupError, Request, handles
 
 GROUPS_VERSION = 8
 TOPIC_IDS_VERSION = 10
@@ -79,7 +79,7 @@ class OffsetFetches(GroupHandlers):
         If the response has topic ids (`by_id`), deleted topics are left out.
         """
         rows = []
-        for name, offsets in self._coordinator.offsets.of_group(group_id).items():
+        for name, offsets in self._coordinator.cluster.offsets.of_group(group_id).items():
             topic = self._coordinator.cluster.topics.get(name)
             if by_id and topic is None:
                 continue
@@ -94,7 +94,7 @@ class OffsetFetches(GroupHandlers):
         If `stable` is True and an open transaction has an offset of the partition, the row has UNSTABLE_OFFSET_COMMIT
         instead.
         """
-        store = self._coordinator.offsets
+        store = self._coordinator.cluster.offsets
         if stable and store.is_pending(group_id, topic, index):
             return _partition_row(index, None, Errors.UNSTABLE_OFFSET_COMMIT)
         return _partition_row(index, store.get(group_id, topic, index))

@@ -7,14 +7,13 @@ assignment is computed.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.testing.cluster.groups.group import Group, GroupError
+from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+from kconsumer.testing.cluster.groups.group import Group
 from kconsumer.testing.cluster.groups.server_assignors import Partitions
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+from kconsumer.testing.cluster.requests import GroupError
 
 M = TypeVar("M")
 FIRST_EPOCH = 1  # of a group that has just been created
@@ -56,7 +55,7 @@ class ServerGroup(Group, Generic[M]):
 
         `subscription_changed`: whether a subscription has changed. Changes of topics are detected here.
         """
-        version = self.coordinator.topics_version
+        version = self.coordinator.cluster.topics_version
         if not subscription_changed and version == self._topics_version:
             return
         self._topics_version, before = version, self._signature

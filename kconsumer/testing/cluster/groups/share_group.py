@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.server_assignors import AssignorMember, Partitions, assign_simple
 from kconsumer.testing.cluster.groups.server_group import ServerGroup
-from kconsumer.testing.cluster.share.state_store import UNINITIALIZED
+from kconsumer.testing.cluster.offset_store import CommittedOffset
+from kconsumer.testing.cluster.requests import GroupError
+from kconsumer.testing.cluster.share_states import UNINITIALIZED
 from kconsumer.testing.cluster.timers import NO_TIMER, Timer
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
 
 EMPTY, STABLE = "Empty", "Stable"
 ASSIGNOR = "simple"
@@ -64,7 +62,7 @@ class ShareGroup(ServerGroup[ShareMember]):
         """Restart the session timer of a member. When the timer expires, the member is removed."""
         member = self.members[member_id]
         member.session.cancel()
-        timeout_ms = self.coordinator.configs.value(self.id, "share.session.timeout.ms")
+        timeout_ms = self.coordinator.cluster.group_configs.value(self.id, "share.session.timeout.ms")
         timers = self.coordinator.cluster.timers
         member.session = timers.add(now + timeout_ms, lambda _: self.remove_member(member_id))
 
@@ -88,7 +86,7 @@ class ShareGroup(ServerGroup[ShareMember]):
             topic_id in cluster.topics_by_id
             and cluster.topics_by_id[topic_id].name in names
             and assigned.get(topic_id) != initialized
-            for topic_id, initialized in cluster.shares.store.topics_of(self.id).items()
+            for topic_id, initialized in cluster.share_states.topics_of(self.id).items()
         )
 
     def update_target(self, now: float) -> None:
@@ -97,11 +95,11 @@ class ShareGroup(ServerGroup[ShareMember]):
         Does nothing if the target assignment has the group epoch already, or if it was computed less than
         `share.assignment.interval.ms` ago.
         """
-        interval_ms = self.coordinator.configs.value(self.id, "share.assignment.interval.ms")
+        interval_ms = self.coordinator.cluster.group_configs.value(self.id, "share.assignment.interval.ms")
         if not self._must_assign(interval_ms, now):
             return
         topics = self.coordinator.cluster.topics
-        initialized = self.coordinator.cluster.shares.store.topics_of(self.id)
+        initialized = self.coordinator.cluster.share_states.topics_of(self.id)
         rows = [
             AssignorMember(
                 member_id,
@@ -133,7 +131,7 @@ class ShareGroup(ServerGroup[ShareMember]):
         Partitions that were added to a topic begin at their first record, so that no record is missed.
         """
         cluster = self.coordinator.cluster
-        store = cluster.shares.store
+        store = cluster.share_states
         known = store.topics_of(self.id)
         for name in sorted(self._subscribed_names() & cluster.topics.keys()):
             topic = cluster.topics[name]

@@ -12,9 +12,9 @@ from kconsumer.schema.share_group import (
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_join import CLIENT_HOST
 from kconsumer.testing.cluster.groups.consumer_heartbeat import heartbeat_assignment
-from kconsumer.testing.cluster.groups.group import GroupError, GroupHandlers
+from kconsumer.testing.cluster.groups.coordinator import GroupHandlers
 from kconsumer.testing.cluster.groups.share_group import ShareGroup, ShareMember
-from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.requests import GroupError, Request, handles
 
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 MAX_MEMBER_ID_LENGTH = 36
@@ -75,7 +75,9 @@ class ShareHeartbeatHandler(GroupHandlers):
         return ShareGroupHeartbeatResponse(
             member_id=member.id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._coordinator.configs.value(group.id, "share.heartbeat.interval.ms"),
+            heartbeat_interval_ms=self._coordinator.cluster.group_configs.value(
+                group.id, "share.heartbeat.interval.ms"
+            ),
             assignment=heartbeat_assignment(member.assigned) if full or member.assigned != before.assigned else None,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.dsl import ZERO_UUID
@@ -22,13 +22,10 @@ from kconsumer.schema.share_group import (
 )
 from kconsumer.testing.cluster.acls import TOPIC
 from kconsumer.testing.cluster.authorizer import ERRORS, REFUSED
-from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 from kconsumer.testing.cluster.groups.share_group import ShareGroup
-from kconsumer.testing.cluster.requests import Request, handles
-from kconsumer.testing.cluster.share.state_store import UNINITIALIZED
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+from kconsumer.testing.cluster.requests import GroupError, Request, handles
+from kconsumer.testing.cluster.share_states import UNINITIALIZED
 
 
 class ShareOffsets:
@@ -54,13 +51,13 @@ class ShareOffsets:
             return row
         topics = self._cluster.topics
         if asked.topics is None:
-            found = self._cluster.shares.store.topics_of(asked.group_id)
+            found = self._cluster.share_states.topics_of(asked.group_id)
             names = {topic.name: topic.id for topic in topics.values() if topic.id in found}
             partitions = {name: sorted(found[topic_id]) for name, topic_id in names.items()}
         else:
             partitions = {topic.topic_name: list(topic.partitions) for topic in asked.topics}
         for name, indexes in partitions.items():
-            if not self._cluster.authorizer.allowed(request, "DESCRIBE", TOPIC, name):
+            if not self._cluster.acls.allowed(request, "DESCRIBE", TOPIC, name):
                 if asked.topics is not None:
                     row.topics.append(_not_described(name, indexes))
                 continue
@@ -72,7 +69,7 @@ class ShareOffsets:
         return row
 
     def _start_offset(self, group_id: str, topic_id: bytes, index: int) -> DescribeShareGroupOffsetsResponsePartition:
-        stored = self._cluster.shares.store.get(group_id, topic_id, index)
+        stored = self._cluster.share_states.get(group_id, topic_id, index)
         if stored is None or stored.start_offset == UNINITIALIZED:
             return DescribeShareGroupOffsetsResponsePartition(partition_index=index, start_offset=UNINITIALIZED)
         log = self._cluster.topics_by_id[topic_id].partitions[index].log
@@ -100,7 +97,7 @@ class ShareOffsets:
         )
 
     def _may_read(self, request: Request, topic: str) -> bool:
-        return self._cluster.authorizer.allowed(request, "READ", TOPIC, topic)
+        return self._cluster.acls.allowed(request, "READ", TOPIC, topic)
 
     def _alter_topic(self, group_id: str, asked: Any, *, allowed: bool) -> AlterShareGroupOffsetsResponseTopic:
         """Set the start offsets of a topic's partitions, if the client may read it. What was in flight is forgotten."""
@@ -116,7 +113,7 @@ class ShareOffsets:
                 found.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
                 found.error_message = "This server does not host this topic-partition."
             else:
-                self._cluster.shares.store.initialize(
+                self._cluster.share_states.initialize(
                     group_id, topic.id, partition.partition_index, partition.start_offset
                 )
             row.partitions.append(found)
@@ -143,7 +140,7 @@ class ShareOffsets:
                 topic_name=name, error_code=ERRORS[TOPIC], error_message=REFUSED
             )
         topic = self._cluster.topics.get(name)
-        store = self._cluster.shares.store
+        store = self._cluster.share_states
         if topic is None or topic.id not in store.topics_of(group_id):
             return DeleteShareGroupOffsetsResponseTopic(
                 topic_name=name,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.requests import GroupError
 
 MIN_REFRESH_INTERVAL_MS = 10_000
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.requests import GroupError
+from kconsumer.testing.cluster.share.dead_letters import DeadLetter
 from kconsumer.testing.cluster.share.in_flight import (
     ACKNOWLEDGED,
     ACQUIRED,
@@ -19,7 +20,7 @@ from kconsumer.testing.cluster.share.in_flight import (
     InFlightBatch,
     RecordState,
 )
-from kconsumer.testing.cluster.share.partition import EXHAUSTED, Change, DeadLetter, SharePartition
+from kconsumer.testing.cluster.share.partition import EXHAUSTED, Change, SharePartition
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 REJECTED = "Offset rejected by client."

@@ -7,15 +7,12 @@ say so only in their logs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from kconsumer._core.decode import ConsumerRecord
 from kconsumer.testing.batches import Rec, build_batch
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
-    from kconsumer.testing.cluster.share.partition import DeadLetter, SharePartition
-    from kconsumer.testing.cluster.topic import Topic
+from kconsumer.testing.cluster.state import ClusterState
+from kconsumer.testing.cluster.topic import Partition, Topic
 
 TOPIC_NAME = "errors.deadletterqueue.topic.name"
 COPY_RECORD = "errors.deadletterqueue.copy.record.enable"
@@ -23,31 +20,41 @@ TOPIC_ENABLE = "errors.deadletterqueue.group.enable"
 HEADER = "__dlq.errors."
 
 
+class DeadLetter(NamedTuple):
+    """Consecutive records that the group has given up, and why."""
+
+    first: int
+    last: int
+    deliveries: int
+    message: str
+
+
 class DeadLetterTopics:
     """The dead-letter topics of all share groups."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
 
-    def write(self, share: SharePartition, letters: Iterable[DeadLetter], now: float) -> None:
-        """Write the records of a share partition that its group has given up."""
-        topic = self._topic(share)
+    def write(self, group_id: str, partition: Partition, letters: Iterable[DeadLetter], now: float) -> None:
+        """Write the records of a partition that a group has given up."""
+        topic = self._topic(group_id)
         if topic is None:
             return
-        target = topic.partitions[share.partition.index % len(topic.partitions)]
+        target = topic.partitions[partition.index % len(topic.partitions)]
         wall_ms = self._cluster.wall_ms(now)
-        copies = self._cluster.groups.configs.text(share.group_id, COPY_RECORD).lower() == "true"
+        copies = self._cluster.group_configs.text(group_id, COPY_RECORD).lower() == "true"
         for letter in letters:
-            originals = _records(share, letter) if copies else {}
+            originals = _records(partition, letter) if copies else {}
             rows = [
-                _row(share, letter, offset, originals.get(offset)) for offset in range(letter.first, letter.last + 1)
+                _row(group_id, partition, letter, offset, originals.get(offset))
+                for offset in range(letter.first, letter.last + 1)
             ]
             target.append(build_batch(rows, timestamp=wall_ms), wall_ms)
 
-    def _topic(self, share: SharePartition) -> Topic | None:
+    def _topic(self, group_id: str) -> Topic | None:
         """Returns the dead-letter topic of a group, or None if there is none that may be written to."""
         cluster, settings = self._cluster, self._cluster.settings
-        name = cluster.groups.configs.text(share.group_id, TOPIC_NAME)
+        name = cluster.group_configs.text(group_id, TOPIC_NAME)
         prefix = settings.errors_deadletterqueue_topic_name_prefix
         if not name or name.startswith("__") or not name.startswith(prefix):
             return None
@@ -57,10 +64,10 @@ class DeadLetterTopics:
         return topic if topic is not None and topic.configs[TOPIC_ENABLE] == "true" else None
 
 
-def _records(share: SharePartition, letter: DeadLetter) -> dict[int, ConsumerRecord]:
+def _records(partition: Partition, letter: DeadLetter) -> dict[int, ConsumerRecord]:
     """Returns the records of the log by offset. Some may be missing after compaction."""
     found: dict[int, ConsumerRecord] = {}
-    for batch in share.partition.log.batches(letter.first):
+    for batch in partition.log.batches(letter.first):
         if batch.base_offset > letter.last:
             break
         if not batch.control:
@@ -68,12 +75,12 @@ def _records(share: SharePartition, letter: DeadLetter) -> dict[int, ConsumerRec
     return found
 
 
-def _row(share: SharePartition, letter: DeadLetter, offset: int, original: ConsumerRecord | None) -> Rec:
+def _row(group_id: str, partition: Partition, letter: DeadLetter, offset: int, original: ConsumerRecord | None) -> Rec:
     about = {
-        "topic": share.partition.topic.name,
-        "partition": share.partition.index,
+        "topic": partition.topic.name,
+        "partition": partition.index,
         "offset": offset,
-        "group": share.group_id,
+        "group": group_id,
         "delivery.count": letter.deliveries,
         "message": letter.message,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.share_group import (
@@ -15,19 +15,15 @@ from kconsumer.schema.share_group import (
 from kconsumer.testing.cluster.delayed import Delayed, Source
 from kconsumer.testing.cluster.fetch_reads import PartitionError
 from kconsumer.testing.cluster.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
-from kconsumer.testing.cluster.groups.group import GroupError
-from kconsumer.testing.cluster.requests import Pending, Request, handles
+from kconsumer.testing.cluster.requests import GroupError, Pending, Request, handles
 from kconsumer.testing.cluster.share.acquisition import Acquired, Acquisition, Limits
 from kconsumer.testing.cluster.share.partition import SharePartition
 from kconsumer.testing.cluster.share.partitions import SharePartitions
 from kconsumer.testing.cluster.share.requests import AckResults, ShareRequests, partition_rows, session_key
 from kconsumer.testing.cluster.share.sessions import ShareSession
-from kconsumer.testing.cluster.share.state_store import TopicIdPartition
+from kconsumer.testing.cluster.share_states import TopicIdPartition
+from kconsumer.testing.cluster.state import ClusterState
 from kconsumer.testing.cluster.stored_batch import StoredBatch, split_batches
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
-    from kconsumer.testing.cluster.requests import Request
 
 RECORD_LIMIT = 1  # the acquire mode in which `max_records` is exact
 _OVERHEAD = 12  # bytes of a batch that its size does not count
@@ -131,7 +127,7 @@ Rows = dict[TopicIdPartition, ShareFetchPartitionData]
 class ShareFetchHandler:
     """Handles ShareFetch."""
 
-    def __init__(self, cluster: Cluster, requests: ShareRequests, partitions: SharePartitions) -> None:
+    def __init__(self, cluster: ClusterState, requests: ShareRequests, partitions: SharePartitions) -> None:
         self._cluster, self._requests, self._partitions = cluster, requests, partitions
 
     @handles(SHARE_FETCH)
@@ -152,7 +148,7 @@ class ShareFetchHandler:
 
     def _session(self, request: Request) -> ShareSession:
         """Returns the session of a request, which may begin with it. Raises GroupError if it is not valid."""
-        message, sessions = request.message, request.broker.share_sessions
+        message, sessions = request.message, self._requests.sessions[request.broker.id]
         key = session_key(message)
         asked = [key for key, _ in partition_rows(message)]
         if message.share_session_epoch == INITIAL_EPOCH:

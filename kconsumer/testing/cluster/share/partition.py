@@ -8,31 +8,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
 
+from kconsumer.testing.cluster.group_configs import GroupConfigs
+from kconsumer.testing.cluster.share.dead_letters import DeadLetter, DeadLetterTopics
 from kconsumer.testing.cluster.share.in_flight import ACQUIRED, ARCHIVED, AVAILABLE, InFlightBatch, RecordState
-from kconsumer.testing.cluster.share.state_store import StateBatch, StoredState
+from kconsumer.testing.cluster.share_states import StateBatch, StoredState
 from kconsumer.testing.cluster.timers import NO_TIMER, Timer, Timers
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.group_configs import GroupConfigs
-    from kconsumer.testing.cluster.share.dead_letters import DeadLetterTopics
-    from kconsumer.testing.cluster.topic import Partition
+from kconsumer.testing.cluster.topic import Partition
 
 #: A part of a batch that has changed: its offsets and its state.
 Change = tuple[int, int, RecordState]
 
 
 EXHAUSTED = "Offset delivery count exceeded the threshold."
-
-
-class DeadLetter(NamedTuple):
-    """Consecutive records that the group has given up, and why."""
-
-    first: int
-    last: int
-    deliveries: int
-    message: str
 
 
 class SharePartition:
@@ -163,7 +151,7 @@ class SharePartition:
         if not changes:
             return
         if given_up:
-            self._dead_letters.write(self, given_up, now)
+            self._dead_letters.write(self.group_id, self.partition, given_up, now)
         rows = [StateBatch(first, last, state.state, state.count) for first, last, state in changes]
         self.stored.write(self.start, self._complete(), rows)
         self.advance_start()

@@ -5,26 +5,21 @@ A share partition begins with the first ShareFetch that its leader receives, fro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kconsumer._common.error_codes import Errors
+from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.fetch_reads import PartitionError
-from kconsumer.testing.cluster.groups.group_configs import RESET_BY_DURATION, duration_ms
+from kconsumer.testing.cluster.group_configs import RESET_BY_DURATION, duration_ms
 from kconsumer.testing.cluster.share.dead_letters import DeadLetterTopics
 from kconsumer.testing.cluster.share.partition import SharePartition
-from kconsumer.testing.cluster.share.state_store import UNINITIALIZED, StateStore
+from kconsumer.testing.cluster.share_states import UNINITIALIZED
+from kconsumer.testing.cluster.state import ClusterState
 from kconsumer.testing.cluster.topic import Partition
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.broker import Broker
-    from kconsumer.testing.cluster.cluster import Cluster
 
 
 class SharePartitions:
     """All share partitions, and their stored state."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.store = StateStore()
+    def __init__(self, cluster: ClusterState) -> None:
         self._dead_letters = DeadLetterTopics(cluster)
         self._cluster = cluster
         self._known: dict[tuple[str, bytes, int], SharePartition] = {}
@@ -48,7 +43,7 @@ class SharePartitions:
         if share is None:
             return None
         partition = share.partition
-        if partition.leader_epoch != share.leader_epoch or share.stored is not self.store.get(*key):
+        if partition.leader_epoch != share.leader_epoch or share.stored is not self._cluster.share_states.get(*key):
             self.drop(*key)
             return None
         return share if partition.leader == broker.id else None
@@ -66,14 +61,14 @@ class SharePartitions:
         partition = self.find(broker, group_id, topic_id, index)
         share = self.get(broker, group_id, topic_id, index)
         if share is None:
-            stored = self.store.get(group_id, topic_id, index)
+            stored = self._cluster.share_states.get(group_id, topic_id, index)
             if stored is None:
                 raise PartitionError(Errors.UNKNOWN_SERVER_ERROR)
             start = stored.start_offset
             if start == UNINITIALIZED:
                 start = self._reset(group_id, partition, broker, now)
             cluster = self._cluster
-            configs, timers = cluster.groups.configs, cluster.timers
+            configs, timers = cluster.group_configs, cluster.timers
             share = SharePartition(group_id, partition, stored, start, configs, timers, self._dead_letters)
             self._known[group_id, topic_id, index] = share
         return share
@@ -90,7 +85,7 @@ class SharePartitions:
 
         Raises PartitionError if there is no record in the duration that it names.
         """
-        reset = self._cluster.groups.configs.text(group_id, "share.auto.offset.reset")
+        reset = self._cluster.group_configs.text(group_id, "share.auto.offset.reset")
         if reset == "latest":
             return partition.log.high_watermark
         if reset == "earliest":

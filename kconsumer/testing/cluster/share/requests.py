@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.share_group import (
@@ -17,18 +17,15 @@ from kconsumer.schema.share_group import (
     ShareLeaderIdAndEpoch,
     ShareNodeEndpoint,
 )
+from kconsumer.testing.cluster.connection import Connection
 from kconsumer.testing.cluster.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
-from kconsumer.testing.cluster.groups.group import GroupError
-from kconsumer.testing.cluster.requests import Request, handles
+from kconsumer.testing.cluster.requests import GroupError, Request, handles
 from kconsumer.testing.cluster.share.acknowledgement import RENEW, AckBatch, Acknowledgement
 from kconsumer.testing.cluster.share.partitions import SharePartitions
-from kconsumer.testing.cluster.share.sessions import SessionKey, ShareSession
-from kconsumer.testing.cluster.share.state_store import TopicIdPartition
+from kconsumer.testing.cluster.share.sessions import SessionKey, ShareSession, ShareSessionCache
+from kconsumer.testing.cluster.share_states import TopicIdPartition
+from kconsumer.testing.cluster.state import ClusterState
 from kconsumer.testing.cluster.topic import NO_LEADER
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
-    from kconsumer.testing.cluster.connection import Connection
 
 MAX_MEMBER_ID_LENGTH = 36
 
@@ -53,8 +50,10 @@ def partition_rows(message: Any) -> Iterator[tuple[TopicIdPartition, Any]]:
 class ShareRequests:
     """Handles ShareAcknowledge, and what is common to the requests of members of share groups."""
 
-    def __init__(self, cluster: Cluster, partitions: SharePartitions) -> None:
+    def __init__(self, cluster: ClusterState, partitions: SharePartitions) -> None:
         self._cluster, self._partitions = cluster, partitions
+        slots = cluster.settings.group_share_max_share_sessions
+        self.sessions = {node: ShareSessionCache(slots) for node in cluster.brokers}  # by broker
 
     @handles(SHARE_ACKNOWLEDGE)
     def _share_acknowledge(self, request: Request, now: float) -> ShareAcknowledgeResponse:
@@ -64,7 +63,7 @@ class ShareRequests:
             member = session_key(message)
             if message.share_session_epoch == INITIAL_EPOCH:
                 raise GroupError(Errors.INVALID_SHARE_SESSION_EPOCH)
-            session = request.broker.share_sessions.advance(member, message.share_session_epoch)
+            session = self.sessions[request.broker.id].advance(member, message.share_session_epoch)
         except GroupError as error:
             return ShareAcknowledgeResponse(error_code=error.error)
         results = self.acknowledge(request, now)
@@ -86,14 +85,14 @@ class ShareRequests:
 
     def lock_ms(self, group_id: str) -> int:
         """Returns how long acquisition locks of a group last."""
-        return self._cluster.groups.configs.value(group_id, "share.record.lock.duration.ms")
+        return self._cluster.group_configs.value(group_id, "share.record.lock.duration.ms")
 
     def topic_error(self, request: Request, key: TopicIdPartition) -> int:
         """Returns the error code of a partition that does not exist or must not be read, or NONE."""
         topic = self._cluster.topics_by_id.get(key[0])
         if topic is None:
             return Errors.UNKNOWN_TOPIC_ID
-        if not self._cluster.authorizer.allowed(request, "READ", "topic", topic.name):
+        if not self._cluster.acls.allowed(request, "READ", "topic", topic.name):
             return Errors.TOPIC_AUTHORIZATION_FAILED
         known = 0 <= key[1] < len(topic.partitions)
         return Errors.NONE if known else Errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -133,8 +132,9 @@ class ShareRequests:
     def end_session(self, session: ShareSession, now: float) -> None:
         """End a session, and release the records that its member has acquired."""
         broker = session.connection.broker
-        if broker.share_sessions.sessions.get(session.key) is session:
-            del broker.share_sessions.sessions[session.key]
+        sessions = self.sessions[broker.id].sessions
+        if sessions.get(session.key) is session:
+            del sessions[session.key]
         group_id, member_id = session.key
         for key in session.partitions:
             share = self._partitions.get(broker, group_id, *key)
@@ -143,7 +143,7 @@ class ShareRequests:
 
     def on_disconnect(self, connection: Connection) -> None:
         """End the sessions of a connection that was closed, when the timers run next."""
-        for session in connection.broker.share_sessions.of_connection(connection):
+        for session in self.sessions[connection.broker.id].of_connection(connection):
             self._cluster.timers.soon(partial(self.end_session, session))
 
     # --- leaders ---

@@ -5,15 +5,11 @@ A broker has one session for each member of each group. It ends with the connect
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kconsumer._common.error_codes import Errors
+from kconsumer.testing.cluster.connection import Connection
 from kconsumer.testing.cluster.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, next_epoch
-from kconsumer.testing.cluster.groups.group import GroupError
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.connection import Connection
-    from kconsumer.testing.cluster.share.state_store import TopicIdPartition
+from kconsumer.testing.cluster.requests import GroupError
+from kconsumer.testing.cluster.share_states import TopicIdPartition
 
 SessionKey = tuple[str, str]  # group id and member id
 

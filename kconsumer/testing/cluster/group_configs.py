@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kconsumer._common.error_codes import Errors
-from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.requests import GroupError
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.topic_configs import BOOLEAN, INT, LIST, STRING
 
