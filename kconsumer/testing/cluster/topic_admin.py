@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.dsl import ZERO_UUID
@@ -32,12 +31,9 @@ from kconsumer.testing.cluster.authorizer import ERRORS
 from kconsumer.testing.cluster.metadata import legal_name
 from kconsumer.testing.cluster.requests import Request, handles
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
-from kconsumer.testing.cluster.state import ClusterHandlers
+from kconsumer.testing.cluster.state import ClusterHandlers, ClusterState
 from kconsumer.testing.cluster.topic import NO_LEADER, Topic
 from kconsumer.testing.cluster.topic_configs import config_error
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.cluster import Cluster
 
 BROKERS_DECIDE = -1  # in place of a number of partitions or replicas (KIP-464)
 HIGH_WATERMARK = -1  # the offset by which DeleteRecords deletes all replicated records
@@ -55,7 +51,7 @@ class AdminError(Exception):
         self.code = code
 
 
-def check_name(cluster: Cluster, name: str) -> None:
+def check_name(cluster: ClusterState, name: str) -> None:
     """Raise AdminError if a topic name is not valid, or if a topic with this name exists.
 
     As in Kafka, `.` and `_` count as the same character when names are compared.
