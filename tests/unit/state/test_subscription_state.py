@@ -401,3 +401,12 @@ def test_repr_counts() -> None:
     expected = "<SubscriptionState assigned(a)> <Positions of <Assignment v1: 2 partitions, 2 without position>>"
     assert expected == repr(assigned("a-0", "a-1"))
     assert tp("a-0") in assigned("a-0").assignment.states()
+
+
+def test_positions_that_await_validation_are_committed() -> None:
+    """A commit contains each position that is not missing, also one that is compared with a new leader's log."""
+    state = assigned("a-0", "a-1", "b-0")
+    state.positions.seek(A0, 5)
+    state.positions.seek(A1, 6, 2, LEADER)
+    assert FetchState.AWAIT_VALIDATION is state.assignment.get(A1).fetch_state
+    assert {A0: OffsetAndMetadata(5), A1: OffsetAndMetadata(6, "", 2)} == state.positions.all_consumed()
