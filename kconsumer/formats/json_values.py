@@ -23,11 +23,7 @@ EXACT = Context(prec=2 * MAX_DIGITS, rounding=ROUND_HALF_UP)
 DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 CLOCK = f"{DATE}[ T][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]{{1,9}})?)?"
 ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
-PATTERNS = {
-    "date": f"^{DATE}$",
-    "timestamp": f"^({DATE}|{CLOCK}{ZONE}?)$",
-    "timestamp_ntz": f"^({DATE}|{CLOCK})$",
-}
+PATTERNS = {"date": f"^{DATE}$", "timestamp": f"^({DATE}|{CLOCK}{ZONE}?)$", "timestamp_ntz": f"^({DATE}|{CLOCK})$"}
 
 
 class MismatchError(Exception):

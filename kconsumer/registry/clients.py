@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,7 +70,8 @@ def client_of(registry: Any) -> Any:
             return library.SchemaRegistryClient.new_client(dict(registry))
         except (ValueError, TypeError) as error:
             raise ConfigError(f"not the options of a SchemaRegistryClient: {error}") from None
-    if not callable(getattr(registry, "get_schema", None)):
+    request = getattr(registry, "get_schema", None)
+    if not callable(request) or inspect.iscoroutinefunction(request):  # a deserializer cannot await
         raise ConfigError(
             "registry must be a SchemaRegistryClient of confluent-kafka, a dict with its options, or the address of a"
             f" registry such as http://localhost:8081, not {registry!r}"

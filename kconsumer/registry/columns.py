@@ -31,10 +31,17 @@ HEADERS_COLUMN = "headers"
 
 
 class _Columns:
-    _shown: str
+    reads_schema_ids = True  # see formats/header_ids.py
+
+    def __init__(self, decoder: Decoder, shown: str) -> None:
+        self._decoder, self._shown = decoder, shown
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._shown[:200]}>"
+
+    def decode(self, values: pyarrow.Array) -> Decoded:
+        """Decode values into a column. Raises the errors of the registry's client."""
+        return self._decoder.decode(values)
 
 
 class AvroColumns(_Columns):
@@ -47,21 +54,14 @@ class AvroColumns(_Columns):
     Raises ConfigError for wrong arguments, for a schema without an Arrow type, and if a package is not installed.
     """
 
-    reads_schema_ids = True  # see formats/header_ids.py
-
     def __init__(self, registry: Any, schema: Any = None, *, subject: str | None = None) -> None:
         required("fastavro", "AvroColumns")
         required("pyarrow", "AvroColumns")
         if (schema is None) == (subject is None):
             raise ConfigError("AvroColumns needs either the schema of the column, or the subject that has it")
         schemas = Schemas.of(registry)
-        given = schemas.latest(subject) if subject is not None else schema
-        self._decoder = AvroDecoder(schemas.avro_schema(given), schemas.avro)
-        self._shown = repr(self._decoder.type)
-
-    def decode(self, values: pyarrow.Array) -> Decoded:
-        """Decode values into a column. Raises the errors of the registry's client."""
-        return self._decoder.decode(values)
+        decoder = AvroDecoder(schemas.avro_schema(schema if subject is None else schemas.latest(subject)), schemas.avro)
+        super().__init__(decoder, repr(decoder.type))
 
 
 class JsonColumns(_Columns):
@@ -71,16 +71,9 @@ class JsonColumns(_Columns):
     out, and missing ones are null.
     """
 
-    reads_schema_ids = True  # see formats/header_ids.py
-
     def __init__(self, fields: str) -> None:
         required("pyarrow", "JsonColumns")
-        self._decoder = ConfluentDecoder(JsonDecoder(parse_type(fields)))
-        self._shown = fields
-
-    def decode(self, values: pyarrow.Array) -> Decoded:
-        """Decode values into a column."""
-        return self._decoder.decode(values)
+        super().__init__(ConfluentDecoder(JsonDecoder(parse_type(fields))), fields)
 
 
 class ProtobufColumns(_Columns):
@@ -88,8 +81,6 @@ class ProtobufColumns(_Columns):
 
     Skips the id of the schema, which Protocol Buffers do not need.
     """
-
-    reads_schema_ids = True  # see formats/header_ids.py
 
     def __init__(self, message_type: Any) -> None:
         required("pyarrow", "ProtobufColumns")
@@ -99,12 +90,8 @@ class ProtobufColumns(_Columns):
             raise ConfigError(
                 f"message_type must be a class of messages that protoc has generated, not {message_type!r}"
             )
-        self._shown = descriptor.full_name
-        self._decoder = ConfluentDecoder(ProtobufDecoder(file_set(descriptor.file), descriptor.full_name, True))
-
-    def decode(self, values: pyarrow.Array) -> Decoded:
-        """Decode values into a column."""
-        return self._decoder.decode(values)
+        name = descriptor.full_name
+        super().__init__(ConfluentDecoder(ProtobufDecoder(file_set(descriptor.file), name, True)), name)
 
 
 def file_set(file: Any) -> str:
@@ -156,21 +143,15 @@ def _column(table: pyarrow.Table, name: str, decoder: Decoder, raises: bool) -> 
     import pyarrow as pa
 
     start, parts = 0, []
-    for values, headers in _chunks(table, name) or [(pa.array([], pa.binary()), None)]:
-        found = decode_column(decoder, values, headers, name)
+    columns = table.select([each for each in (name, HEADERS_COLUMN) if each in table.schema.names])
+    for batch in columns.to_batches() or [pa.record_batch([pa.array([], pa.binary())], [name])]:
+        found = decode_column(decoder, batch.column(0), batch.column(1) if batch.num_columns > 1 else None, name)
         if raises and found.bad:
             row = min(found.bad)
             raise _error(name, found.bad[row], start + row, table.slice(start + row, 1).to_pylist()[0])
         parts.append(found.column)
-        start += len(values)
+        start += len(batch)
     return pa.chunked_array(parts)
-
-
-def _chunks(table: pyarrow.Table, name: str) -> list[tuple[pyarrow.Array, pyarrow.Array | None]]:
-    """Returns the chunks of a column, each with the headers of its records if the table has them."""
-    if HEADERS_COLUMN not in table.schema.names:
-        return [(chunk, None) for chunk in table.column(name).chunks]
-    return [(batch.column(0), batch.column(1)) for batch in table.select([name, HEADERS_COLUMN]).to_batches()]
 
 
 def _error(name: str, reason: str, row: int, record: Mapping[str, Any]) -> Exception:

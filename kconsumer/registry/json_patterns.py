@@ -6,11 +6,13 @@ import functools
 import re
 import sys
 import unicodedata
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import urljoin
 
 from kconsumer.errors import ConfigError
 
-__all__ = ["with_python_patterns"]
+__all__ = ["for_python"]
 
 Ranges = tuple[tuple[int, int], ...]  # the first and the last code point of each range
 
@@ -40,25 +42,31 @@ LONG_NAMES = {"Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Decimal_Numbe
               "Letter": "L", "Mark": "M", "Number": "N", "Punctuation": "P", "Symbol": "S", "Digit": "Nd"}  # fmt: skip
 
 
-def with_python_patterns(schema: Any) -> Any:
-    """Returns a copy of a schema with the patterns that it contains in Python's syntax. Raises ConfigError."""
+def for_python(schema: Any, base: str, id_of: Callable[[Any], str], target: Callable[[str, str], str]) -> Any:
+    """Returns a copy of a schema with patterns in Python's syntax, and other addresses of the schemas it refers to.
+
+    `target(base, reference)` returns the address for a `$ref`, `id_of(schema)` the id of a schema. Raises ConfigError.
+    """
     if isinstance(schema, list):
-        return [with_python_patterns(part) for part in schema]
+        return [for_python(part, base, id_of, target) for part in schema]
     if not isinstance(schema, dict):
         return schema
+    base = urljoin(base, str(id_of(schema) or ""))
     found: dict[str, Any] = {}
     for key, part in schema.items():
         if key == "pattern" and isinstance(part, str):
             found[key] = _python_pattern(part)
+        elif key in ("$ref", "$dynamicRef") and isinstance(part, str):
+            found[key] = target(base, part)
         elif key in NAMED_SCHEMAS and isinstance(part, dict):
             found[key] = named = {}
             for name, inner in part.items():
                 renamed = _python_pattern(name) if key == "patternProperties" else name
                 while renamed in named:  # two patterns may have one translation
                     renamed += "(?:)"
-                named[renamed] = with_python_patterns(inner)
+                named[renamed] = for_python(inner, base, id_of, target)
         else:
-            found[key] = with_python_patterns(part) if key in SCHEMAS else part
+            found[key] = for_python(part, base, id_of, target) if key in SCHEMAS else part
     return found
 
 

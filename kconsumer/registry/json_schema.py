@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable, Iterator
 from decimal import Context, Decimal
 from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urljoin
 
 from kconsumer.errors import ConfigError
 from kconsumer.formats.framing import SchemaId, id_hint, split
 from kconsumer.registry.clients import required
-from kconsumer.registry.json_patterns import with_python_patterns
+from kconsumer.registry.json_patterns import for_python
 from kconsumer.registry.schemas import Schemas
 
 __all__ = ["JsonSchemaDeserializer", "JsonValidators"]
@@ -101,47 +101,70 @@ class JsonValidators:
         document = json.loads(schema.schema_str)
         validator = self._class(document)
         draft = drafts.specification_with(validator.ID_OF(validator.META_SCHEMA))
-        document = self._document(document, validator)
-        referred = {
-            name: referencing.Resource.from_contents(self._document(json.loads(other.schema_str), validator), draft)
-            for name, other in self._schemas.references(schema)
+        referred = dict(self._schemas.references(schema))
+        names = _Names(validator, document, list(referred))
+        resources = {
+            address: referencing.Resource.from_contents(
+                self._document(json.loads(referred[name].schema_str), names, name), draft
+            )
+            for name, address in names.addresses.items()
         }
-        # A schema refers to another one by its name, or relative to its own id.
-        whole = referencing.Resource.from_contents(document, draft)
-        bases = ["", *filter(None, (each.id() for each in (whole, *referred.values())))]
-        resources = [(urljoin(base, name), part) for base in bases for name, part in referred.items()]
-        hosts = {urlsplit(base).netloc for base in bases}
         known = required("jsonschema_specifications", "a JSON schema").REGISTRY
 
         def retrieve(uri: str) -> Any:
-            """Returns the schema for an address under which none is stored: the reference with whose name the address
-            ends, or the schema of a draft."""
-            host, path = urlsplit(uri).netloc, f"/{unquote(uri)}"
-            for name in sorted(referred, key=len, reverse=True):
-                if host in hosts and path.endswith(f"/{unquote(name).removeprefix('./')}"):
-                    return referred[name]
-            for scheme in ("http", "https"):
-                if f"{scheme}://{_draft(uri)}" in known:
-                    return known[f"{scheme}://{_draft(uri)}"]
+            """Returns the schema for an address that is not in `resources`: a reference, or the schema of a draft."""
+            path = uri.partition(".reference/")[2] or uri  # of a `$ref` that `for_python` does not find
+            for address in (names.target(names.base, path), f"http://{_draft(uri)}", f"https://{_draft(uri)}"):
+                if address in resources or address in known:
+                    return resources.get(address) or known[address]
             raise referencing.exceptions.NoSuchResource(ref=uri)
 
-        return validator(document, registry=referencing.Registry(retrieve=retrieve).with_resources(resources))
+        registry = referencing.Registry(retrieve=retrieve).with_resources(resources.items())
+        return validator(self._document(document, names, ""), registry=registry)
 
     def _class(self, document: Any) -> Any:
         """Returns the class of validators for the draft that a schema names, or of Confluent's serializers' draft."""
         named = document.get("$schema") if isinstance(document, dict) else None
         return self._drafts.get(_draft(named), self._drafts[DEFAULT_DRAFT])
 
-    def _document(self, document: Any, validator: Any) -> Any:
-        """Returns a schema with what Confluent's Java adds to it, and with patterns in Python's syntax."""
-        found = with_python_patterns(document)
+    def _document(self, document: Any, names: _Names, name: str) -> Any:
+        """Returns a schema with what Confluent's Java adds to it, and with patterns and references for Python."""
+        found = for_python(document, urljoin(names.base, name), names.validator.ID_OF, names.target)
         if isinstance(found, dict):
-            if self._class(document) is validator:  # by its name, jsonschema would choose a class of its own
+            if self._class(document) is names.validator:  # by its name, jsonschema would choose a class of its own
                 found.pop("$schema", None)
             definitions, other = found.get("definitions"), found.get("$defs", {})
             if isinstance(definitions, dict) and isinstance(other, dict):
                 found["$defs"] = {**definitions, **other}
         return found
+
+
+class _Names:
+    """Finds the references of a schema by the text of a `$ref`, as Confluent's deserializer in Java does.
+
+    A name is relative to the id of the schema that has the references, and a `$ref` to the schema that contains it. In
+    the newer drafts, a text that is a name comes first; in the older ones, for which Java then finds nothing, last.
+    """
+
+    def __init__(self, validator: Any, document: Any, names: list[str]) -> None:
+        self.validator, meta = validator, validator.META_SCHEMA
+        self._prefers_names = "/draft/20" in meta.get("$id", "")
+        given = document.get("$id" if "$id" in meta else "id", "") if isinstance(document, dict) else ""
+        self.base = urljoin("http://input.reference/", given) if self._prefers_names else given
+        self.addresses = {name: f"http://{at}.reference/" for at, name in enumerate(names)}
+        self._as_written = {_plain(name): address for name, address in self.addresses.items()}
+        self._resolved = {_plain(urljoin(self.base, name)): address for name, address in self.addresses.items()}
+
+    def target(self, base: str, reference: str) -> str:
+        """Returns the address of the schema that a `$ref` refers to, or the text itself if no name fits."""
+        path, hash_sign, fragment = reference.partition("#")
+        found = [self._as_written.get(_plain(path)), self._resolved.get(_plain(urljoin(base, path)))]
+        address = next(filter(None, found if self._prefers_names else reversed(found)), path) if path else ""
+        return f"{address}{hash_sign}{fragment}"
+
+
+def _plain(address: str) -> str:
+    return unquote(address).removeprefix("./")
 
 
 DEFAULT_DRAFT = "json-schema.org/draft-07/schema"

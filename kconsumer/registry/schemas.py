@@ -6,6 +6,8 @@ the client are raised as they are: the next attempt may succeed.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import os
 import threading
 import weakref
@@ -112,7 +114,7 @@ class Schemas:
     def references(self, schema: Any, **options: Any) -> list[tuple[str, Any]]:
         """Returns the name and the `Schema` of each reference of a schema, after those that it refers to itself.
 
-        A version that was deleted since is found, as in Java. `options` are those of the client's method `get_version`.
+        A version that was deleted since is found, as in Java, if the client can. `options` are those of `get_version`.
         """
         found: dict[str, Any] = {}
 
@@ -120,8 +122,8 @@ class Schemas:
             for reference in referring.references or ():
                 if reference.name not in found:
                     what = f"version {reference.version} of the subject {reference.subject!r}"
-                    place = (reference.subject, reference.version, True)
-                    version = self._load(what, self.client.get_version, *place, **options)
+                    place = (reference.subject, reference.version)
+                    version = self._load(what, self.client.get_version, *place, deleted=True, **options)
                     add(version.schema)
                     found[reference.name] = version.schema
 
@@ -148,6 +150,11 @@ class Schemas:
 
 
 def _requested(what: str, request: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a method of the client, without the options that it does not have, as in older versions of the library."""
+    with contextlib.suppress(ValueError):  # a method that is not written in Python may have no signature
+        parameters = inspect.signature(request).parameters
+        if all(each.kind != each.VAR_KEYWORD for each in parameters.values()):
+            options = {name: value for name, value in options.items() if name in parameters}
     try:
         return request(*arguments, **options)
     except Exception as error:

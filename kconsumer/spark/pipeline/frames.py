@@ -316,10 +316,7 @@ def partitioned(frame: Any, sink: Sink, time: str) -> Any:
     fold = comparable(frame.sparkSession)
     columns = {fold(name): name for name in frame.columns}
     # `date_format` would take several times as long.
-    derived = {
-        "date": F.to_date(time).cast("string"),
-        "hour": F.lpad(F.hour(time).cast("string"), 2, "0"),
-    }
+    derived = {"date": F.to_date(time).cast("string"), "hour": F.lpad(F.hour(time).cast("string"), 2, "0")}
     for name in sink.partition_by:
         column = columns.get(fold(name), name)
         if column != name:

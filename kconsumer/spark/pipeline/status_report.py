@@ -11,13 +11,7 @@ import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from kconsumer.spark.pipeline.checkpoint import (
-    CheckpointFiles,
-    QueryProgress,
-    RunNote,
-    query_progress,
-    read_note,
-)
+from kconsumer.spark.pipeline.checkpoint import CheckpointFiles, QueryProgress, RunNote, query_progress, read_note
 from kconsumer.spark.pipeline.checks import Check, Offsets, log_bounds
 from kconsumer.spark.pipeline.settings import PipelineConfig
 from kconsumer.types import TopicPartition

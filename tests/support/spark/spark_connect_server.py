@@ -21,12 +21,7 @@ START_S = 120
 
 def environment() -> dict[str, str]:
     """Returns the environment of servers and of applications."""
-    return {
-        **os.environ,
-        "PYTHONPATH": python_path(),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": HOST,
-    }
+    return {**os.environ, "PYTHONPATH": python_path(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
 
 
 def submit(master: str, settings: Mapping[str, str], *program: str) -> list[str]:

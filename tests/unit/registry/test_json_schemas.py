@@ -65,11 +65,39 @@ def test_names_of_references(reference: str, name: str, base: dict[str, str]) ->
     assert [True, False] == [accepted(schema, data, {name: part}) for data in (b'[{"number": 1}]', b"[{}]")]
 
 
-def test_references_of_references() -> None:
-    """A schema in a folder refers to another one by its name."""
-    referred: dict[str, Any] = {"parts/lines.json": {"items": {"$ref": "order.json"}}, "order.json": ORDER}
-    schema = {"$ref": "parts/lines.json"}
-    assert [True, False] == [accepted(schema, data, referred) for data in (b'[{"number": 1}]', b"[{}]")]
+OLDEST = "http://json-schema.org/draft-04/schema#"
+ORDERS, PLACE = {"$id": "http://example.com/orders.json"}, "http://other.com/x/"
+REFERENCE = {"$ref": "order.json"}
+NUMBER, TEXT = {"type": "integer"}, {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "referred", "older", "newer"),
+    [
+        ({"$ref": "order.json"}, {"order.json": NUMBER}, NUMBER, NUMBER),
+        ({"$ref": "v2/order.json"}, {"order.json": NUMBER}, None, None),
+        ({"$ref": "/order.json"}, {"order.json": NUMBER}, None, NUMBER),
+        ({**ORDERS, "not": REFERENCE}, {"http://example.com/order.json": NUMBER}, TEXT, TEXT),
+        ({**ORDERS, "not": {"$ref": f"{PLACE}order.json"}}, {"order.json": NUMBER}, None, None),
+        ({**ORDERS, "not": {"$ref": "v2/order.json"}}, {"order.json": NUMBER, "v2/order.json": TEXT}, NUMBER, NUMBER),
+        ({"$ref": "a/b.json"}, {"a/b.json": REFERENCE, "order.json": NUMBER, "a/order.json": TEXT}, TEXT, NUMBER),
+        ({"$ref": "a#/parts/b"}, {"a": {"parts": {"b": REFERENCE}}, "order.json": NUMBER}, NUMBER, NUMBER),
+        ({"$ref": "b"}, {"b": {"$id": f"{PLACE}b", "not": REFERENCE}, f"{PLACE}order.json": NUMBER}, TEXT, TEXT),
+        ({"not": {"$id": f"{PLACE}b", "not": REFERENCE}}, {f"{PLACE}order.json": TEXT}, TEXT, TEXT),
+        ({"$schema": OLDEST, "id": f"{PLACE}b", "not": REFERENCE}, {f"{PLACE}order.json": TEXT}, NUMBER, NUMBER),
+        ({**LATEST, "$ref": "a#n"}, {"a": {"not": {**TEXT, "$anchor": "n"}}}, TEXT, TEXT),
+    ],
+)
+def test_references_as_java_finds_them(schema: Any, referred: dict[str, Any], older: Any, newer: Any) -> None:
+    """A `$ref` finds a name, as it is or relative to the id around it: never another name with which it ends."""
+    for draft, expected in ((OLDER, older), (NEWER, newer)):
+        given = {"$schema": f"https://{draft}", **schema}
+        if not expected:
+            with pytest.raises(Exception, match="Unresolvable"):
+                accepted(given, b"1", referred)
+        else:
+            found = accepted(given, b"1", referred), accepted(given, b'"a"', referred)
+            assert (expected == NUMBER, expected == TEXT) == found
 
 
 @pytest.mark.parametrize("draft", [OLDER, NEWER])

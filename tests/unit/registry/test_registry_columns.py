@@ -141,10 +141,7 @@ def test_the_last_header_counts(client: Any) -> None:
     _, old = values.in_header(client, values.OLD, {"number": 1})
     data, new = values.in_header(client, values.NEW, {"number": 2, "text": "b"})
     framed = values.avro(client, values.NEW, {"number": 3, "text": "c"})
-    records = [
-        Rec(value=data, headers=[*old, *new]),
-        Rec(value=framed, headers=[*old, ("__value_schema_id", None)]),
-    ]
+    records = [Rec(value=data, headers=[*old, *new]), Rec(value=framed, headers=[*old, ("__value_schema_id", None)])]
     table = decode(decode_batches(build_batch(records)).to_arrow(), value=AvroColumns(client, values.NEW))
     assert [(2, "b"), (3, "c")] == [(row["number"], row["text"]) for row in table["value"].to_pylist()]
 

@@ -16,10 +16,7 @@ from kconsumer.formats.column_types import parse_type
     [
         ("id long", "struct<id:bigint>"),
         ("id LONG, amount: Double", "struct<id:bigint,amount:double>"),
-        (
-            "a boolean, b byte, c short, d integer, e real",
-            "struct<a:boolean,b:tinyint,c:smallint,d:int,e:float>",
-        ),
+        ("a boolean, b byte, c short, d integer, e real", "struct<a:boolean,b:tinyint,c:smallint,d:int,e:float>"),
         ("price decimal(12, 2), sum numeric", "struct<price:decimal(12,2),sum:decimal(10,0)>"),
         ("tags array<string>, m map<string, array<int>>", "struct<tags:array<string>,m:map<string,array<int>>>"),
         ("who struct<name string, born: date>", "struct<who:struct<name:string,born:date>>"),
