@@ -80,7 +80,7 @@ def test_a_wait_is_reported(caplog: pytest.LogCaptureFixture, kind: str, api: st
             consumer = CONSUMERS[kind](**options)
             try:
                 await poll_until(consumer, lambda: logged(FAULTS[api]) and FAULTS[api] in repr(consumer))
-                model_of(cluster).faults = Faults(model_of(cluster), seed=0)  # the fault ends
+                model_of(cluster).faults = Faults(model_of(cluster), model_of(cluster).fetch)  # the fault ends
                 await poll_until(consumer, lambda: logged("no longer waiting") and "waiting" not in repr(consumer))
             finally:
                 await call(consumer.close(timeout=5))
