@@ -181,10 +181,26 @@ def test_every_row_has_a_layer() -> None:
     assert set(ALLOWED) | set(PRIVATE) == {layer_of(module_of(path, ROOT)) for path in SOURCES}
 
 
+# Packages in which packages import each other in circles, with the reason. No modules do.
+CIRCLES = {
+    "kconsumer.net": "connections use SASL and TLS, which use the transports and background tasks of the package",
+    "kconsumer.testing": "its drivers use the model; the model its groups and share groups, which use its state",
+}
+
+
+def package_with_circles(circle: tuple[str, ...]) -> str | None:
+    """Returns the package of CIRCLES that contains all of a circle, or None."""
+    names = (name for name in CIRCLES if all(f"{module}.".startswith(f"{name}.") for module in circle))
+    return next(names, None)
+
+
 def test_no_import_circles() -> None:
-    """No modules import each other in a circle, and no packages, except for a package and those inside of it."""
+    """No modules import each other in a circle, and no packages, except inside of those that CIRCLES names."""
     graph = module_graph(ROOT, "kconsumer")
-    assert [] == circles(graph) + circles(package_graph(graph, ROOT))
+    assert [] == circles(graph)
+    found = circles(package_graph(graph, ROOT))
+    assert [] == [circle for circle in found if package_with_circles(circle) is None]
+    assert set(CIRCLES) == {package_with_circles(circle) for circle in found}
 
 
 def plant(root: Path, **files: str) -> None:
@@ -207,7 +223,7 @@ def test_a_planted_upward_import_is_found(tmp_path: Path) -> None:
 
 
 def test_planted_circles_are_found(tmp_path: Path) -> None:
-    """Both rules find circles: of modules inside a layer, also for the type checker, and of packages side by side."""
+    """Both rules find circles: of modules inside a layer, also for the type checker, and of packages."""
     plant(
         tmp_path,
         net__a="from kconsumer.net import b",
@@ -218,8 +234,6 @@ def test_planted_circles_are_found(tmp_path: Path) -> None:
         state__one="import kconsumer.net.d",
         net__f="import kconsumer.state.two",
         state__two="",
-        net__g="import kconsumer.net.inside.h",
-        net__inside__h="import kconsumer.net.f",
     )
     (tmp_path / "kconsumer" / "state" / "two.pyi").write_text("import kconsumer.state.three")
     (tmp_path / "kconsumer" / "state" / "three.pyx").write_text("from kconsumer.state.two cimport x")

@@ -16,7 +16,7 @@ POSITION_HELP = (
     "-1h or -2d12h (units: s m h d w), or a time such as @2024-05-01T12:00 (ISO-8601, UTC by default) or "
     "@1714564800000 (ms since 1970). A time means the first record that is not older."
 )
-_NUMBER = "[0-9]{1,18}"  # fits into an int64
+_NUMBER = "0{0,99}[0-9]{1,19}"  # what may fit into an int64; Python converts no longer text
 _AGO = re.compile(f"-((?:{_NUMBER}[smhdw])+)")
 
 
@@ -35,12 +35,9 @@ def parse_position(text: str) -> Position:
     """
     if text in ("earliest", "latest"):
         return Position(text)
-    if re.fullmatch(_NUMBER, text):
-        return Position("offset", int(text))
-    if re.fullmatch(f"-{_NUMBER}", text):
-        return Position("tail", int(text[1:]))
-    if re.fullmatch(f"@{_NUMBER}", text):
-        return Position("time", int(text[1:]))
+    plain = re.fullmatch(f"([-@]?)({_NUMBER})", text)
+    if plain is not None and int(plain[2]) < 1 << 63:
+        return Position({"": "offset", "-": "tail", "@": "time"}[plain[1]], int(plain[2]))
     ago = _AGO.fullmatch(text)
     if ago is not None:
         parts = re.findall(r"([0-9]+)([smhdw])", ago[1])

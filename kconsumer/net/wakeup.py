@@ -36,10 +36,10 @@ class Waker:
     def open(self) -> int:
         """Create the sockets, if there are none. Returns the descriptor to select on."""
         if self._reader is None:
-            self._reader, self._writer = ends = socket.socketpair()
+            ends = [_End(fileno=end.detach()) for end in socket.socketpair()]
             for end in ends:
                 end.setblocking(False)
-                end.__class__ = _End
+            self._reader, self._writer = ends
         return self._reader.fileno()
 
     def wake(self) -> None:

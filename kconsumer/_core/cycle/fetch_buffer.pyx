@@ -444,7 +444,7 @@ cdef class BufferQueue:
         self.turns.append(fetch)
 
     cpdef bint has_data(self) except -1:
-        """Returns True if data or an error of a partition can be collected. Data of paused partitions does not count."""
+        """Returns True if data or an error of a partition can be collected, without data of paused partitions."""
         return self.waiting > 0
 
     @property

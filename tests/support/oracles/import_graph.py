@@ -86,10 +86,7 @@ def module_graph(root: Path, package: str) -> Graph:
 
 
 def package_graph(graph: Mapping[str, Iterable[str]], root: Path) -> Graph:
-    """Returns which packages import which, except for a package and those inside of it.
-
-    A module outside any package below the first stands for itself.
-    """
+    """Returns which packages import which; a module outside any package below the first stands for itself."""
 
     def package(module: str) -> str:
         parent = module.rpartition(".")[0]
@@ -98,13 +95,7 @@ def package_graph(graph: Mapping[str, Iterable[str]], root: Path) -> Graph:
     packages: Graph = {}
     for module, imported in graph.items():
         packages.setdefault(package(module), set()).update(package(other) for other in imported)
-    return {name: {other for other in others if not _nested(name, other)} for name, others in packages.items()}
-
-
-def _nested(one: str, other: str) -> bool:
-    """Returns whether a package below the first contains the other, or is the same."""
-    outer, inner = sorted((one, other), key=len)
-    return one == other or ("." in outer and inner.startswith(f"{outer}."))
+    return {name: others - {name} for name, others in packages.items()}
 
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:

@@ -30,6 +30,8 @@ NOW_MS = 1_700_000_000_000
         ("-2d12h", Position("time", NOW_MS - 60 * 3_600_000)),
         ("-1w5m", Position("time", NOW_MS - 7 * 86_400_000 - 300_000)),
         ("-9999w", Position("time", 0)),
+        (f"-{2**63 - 1}", Position("tail", 2**63 - 1)),
+        ("0" * 20 + "7", Position("offset", 7)),
     ],
 )
 def test_positions(text: str, expected: Position, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +51,7 @@ def test_positions(text: str, expected: Position, monkeypatch: pytest.MonkeyPatc
         ("@", ""),
         ("@1900-01-01", ""),
         (f"@{2**63}", ""),
+        (f"-{2**63}", ""),
         ("9" * 5000, ""),
         (f"-{'9' * 5000}d", ""),
         ("", ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -110,8 +111,11 @@ def test_a_closed_waker_is_quiet(waker: Waker) -> None:
     waker.wake()
 
 
-def test_a_forgotten_waker_gives_its_descriptors_back() -> None:
-    """A waker that was never closed closes its descriptors when it is freed, without a warning."""
+def test_a_forgotten_waker_gives_its_descriptors_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waker that was never closed closes its descriptors when it is freed, without a warning, also if a library has
+    replaced the class of sockets.
+    """
+    monkeypatch.setattr(socket, "socket", type("Socket", (socket.socket,), {}))
     waker = Waker()
     fd = waker.open()
     waker._reader = waker._writer = None  # a garbage collector may finalize them before the waker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kconsumer.state.cluster import NO_LEADER, Cluster, LeaderAndEpoch
-from kconsumer.types import Node
+from kconsumer.types import Node, PartitionInfo
 from support.harnesses.manager_driver import NODES, led_by, metadata, partition, topic, tp
 
 ID_1, ID_2 = b"1" * 16, b"2" * 16
@@ -29,6 +29,20 @@ def test_an_empty_cluster_returns_none() -> None:
     )
     assert (None, None) == (cluster.topic_id("a"), cluster.topic_name(ID_1))
     assert frozenset() == cluster.topics()
+
+
+def test_a_response_fills_the_cache() -> None:
+    """A response sets nodes, leaders, ids, counts and public objects."""
+    first, second = partition(0, leader=1, epoch=4, offline_replicas=[2]), partition(1, leader=2, epoch=5)
+    cluster = cluster_of(topic("a", second, first, topic_id=ID_1))
+    assert NODES == cluster.nodes
+    assert ("c", 1) == (cluster.cluster_id, cluster.controller_id)
+    assert LeaderAndEpoch(NODES[2], 5) == cluster.leader(tp("a-1"))
+    assert (ID_1, "a", 2) == (cluster.topic_id("a"), cluster.topic_name(ID_1), cluster.partition_count("a"))
+    both = (NODES[1], NODES[2])
+    expected = PartitionInfo("a", 0, NODES[1], both, both, (NODES[2],))
+    assert expected == cluster.partition_info(tp("a-0"))
+    assert [0, 1] == [info.partition for info in cluster.partitions_for("a") or ()]
 
 
 def test_a_replica_without_address_is_kept_by_id() -> None:
@@ -168,6 +182,25 @@ def test_an_unreliable_response_clears_the_epoch() -> None:
     assert cluster.last_seen_epoch(tp("a-0")) is None
 
 
+def test_a_partial_response_merges() -> None:
+    """A partial response replaces its topics, removes those with errors, and keeps all others."""
+    cluster = cluster_of(topic("a", partition(0)), topic("b", partition(0)), topic("c", partition(0)))
+    response = metadata(topic("b", partition(0), partition(1)), topic("c", error=3), topic("d", partition(0)))
+    cluster.update(response, VERSION, full=False)
+    assert {"a": 1, "b": 2, "d": 1} == {name: cluster.partition_count(name) for name in cluster.topics()}
+
+
+def test_only_topics_to_keep_are_kept() -> None:
+    """`keep` removes topics of full and partial responses, with their errors and epochs."""
+    cluster = cluster_of(topic("a", partition(0)))
+    update = cluster.update(
+        metadata(topic("b", partition(0)), topic("c", error=29)), VERSION, full=False, keep=lambda *_: False
+    )
+    assert frozenset() == cluster.topics()
+    assert {} == update.topic_errors
+    assert cluster.last_seen_epoch(tp("a-0")) is None
+
+
 @pytest.mark.parametrize(
     ("response", "stale", "errors"),
     [
@@ -188,6 +221,12 @@ def test_errors_in_responses(response: object, stale: bool, errors: dict[str, in
     assert (stale, errors) == (update.stale, update.topic_errors)
 
 
+def test_a_leaderless_partition_stays_known() -> None:
+    """A partition with LEADER_NOT_AVAILABLE is cached without a leader."""
+    cluster = cluster_of(topic("a", partition(0, leader=-1, error=5)))
+    assert (1, None) == (cluster.partition_count("a"), cluster.leader(tp("a-0")).leader)
+
+
 @pytest.mark.parametrize(
     ("second", "progressed"),
     [
@@ -204,6 +243,29 @@ def test_progress(second: object, progressed: bool) -> None:
     """A response without new epochs, ids or partitions is not progress."""
     cluster = cluster_of(topic("a", partition(0, epoch=4)))
     assert progressed == cluster.update(second, VERSION, full=True).progressed
+
+
+@pytest.mark.parametrize(
+    ("leader", "epoch", "node", "expected"),
+    [
+        (2, 6, None, LeaderAndEpoch(NODES[2], 6)),
+        (2, 6, Node(2, "moved", 1), LeaderAndEpoch(Node(2, "moved", 1), 6)),
+        (7, 6, Node(7, "new", 1), LeaderAndEpoch(Node(7, "new", 1), 6)),
+        (2, 5, None, None),
+        (2, 4, None, None),
+        (7, 6, None, None),
+        (-1, 6, None, None),
+        (2, -1, None, None),
+    ],
+    ids=["known node", "moved node", "new node", "equal epoch", "older", "no address", "no leader", "no epoch"],
+)
+def test_leader_hints(leader: int, epoch: int, node: Node | None, expected: LeaderAndEpoch | None) -> None:
+    """A leader in a Fetch response is used only with a strictly newer epoch and a known address."""
+    cluster = cluster_of(topic("a", partition(0, leader=1, epoch=5)))
+    version = cluster.update_version
+    assert (expected is not None) == cluster.update_leader(tp("a-0"), leader, epoch, node)
+    assert (expected or LeaderAndEpoch(NODES[1], 5)) == cluster.leader(tp("a-0"))
+    assert (expected is not None) == (cluster.update_version > version)
 
 
 def test_a_hint_updates_the_public_form() -> None:
@@ -227,6 +289,15 @@ def test_a_newer_epoch_makes_the_leader_unknown() -> None:
     assert LeaderAndEpoch(NODES[3], 5) == cluster.leader(tp("a-0"))
 
 
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_an_epoch_that_is_not_newer(epoch: int) -> None:
+    """An epoch that is not newer than the known one, or of an unknown partition, changes nothing."""
+    cluster = cluster_of(topic("a", partition(0, epoch=4)))
+    assert not cluster.update_last_seen_epoch(tp("a-0"), epoch)
+    assert not cluster.update_last_seen_epoch(tp("b-0"), epoch)
+    assert NODES[1] == cluster.leader(tp("a-0")).leader
+
+
 def test_forgetting_keeps_epochs() -> None:
     """A rebootstrap removes brokers and topics but keeps epochs, so an old leader is still refused."""
     cluster = cluster_of(topic("a", partition(0, epoch=4)))
@@ -243,6 +314,13 @@ def test_partition_infos_are_sorted() -> None:
     names = [f"{info.topic}-{info.partition}" for info in cluster.partition_infos({"b", "a", "x"})]
     assert ["a-0", "b-0", "b-1"] == names
     assert 4 == len(cluster.partition_infos())
+
+
+@pytest.mark.parametrize(("node", "online"), [(1, True), (2, False), (9, False)])
+def test_online_replicas(node: int, online: bool) -> None:
+    """A preferred replica is used only while its broker is known and not offline for the partition."""
+    cluster = cluster_of(topic("a", partition(0, offline_replicas=[2])))
+    assert (NODES[1] if online else None) == cluster.node_if_online(tp("a-0"), node)
 
 
 def test_repr_counts() -> None:

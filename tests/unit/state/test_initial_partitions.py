@@ -99,3 +99,12 @@ def test_topics_that_match_a_pattern_later(by_broker: bool) -> None:
     assert not case.state.awaits_all_topics
     case.receive(metadata(sized("a", 1), sized("ab", 1), sized("ac", 1)))
     assert ["a-1", "ac-0"] == case.new("a-0", "a-1", "ab-0", "ac-0")
+
+
+def test_a_manual_assignment_has_no_new_partitions() -> None:
+    """There is no subscription."""
+    case = Case()
+    case.state.assign([tp("a-0")])
+    case.receive(metadata(sized("a", 1)), all_topics=True)
+    case.receive(metadata(sized("a", 2)), all_topics=True)
+    assert [] == case.new("a-0", "a-1")

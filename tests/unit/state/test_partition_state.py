@@ -96,12 +96,29 @@ def test_the_change_log_counts_missing_positions() -> None:
     assert 1 == changes.without_position
 
 
+def test_a_lost_leader_changes_nothing() -> None:
+    """While no leader is known the position keeps the old one."""
+    state = state_in(FetchState.FETCHING)
+    assert not state.maybe_validate(LeaderAndEpoch(None, 9))
+    assert HERE == state.position
+
+
 def test_a_second_leader_change_restarts_validation() -> None:
     """A validation in flight is restarted for the newest leader, without backoff."""
     state = state_in(FetchState.AWAIT_VALIDATION)
     state.retry_at(500.0)
     assert state.maybe_validate(NEXT_LEADER)
     assert (NEXT_LEADER, 0.0) == (state.position.leader if state.position else None, state.next_retry)
+
+
+def test_reset_drops_the_position() -> None:
+    """A reset clears position, backoff and the result of an earlier reset."""
+    state = state_in(FetchState.FETCHING)
+    state.set_reset_end(7)
+    state.retry_at(500.0)
+    state.reset(OffsetReset.EARLIEST)
+    assert (None, OffsetReset.EARLIEST) == (state.position, state.reset_strategy)
+    assert (0.0, None) == (state.next_retry, state.reset_end)
 
 
 def test_the_preferred_replica_has_a_lease() -> None:
@@ -124,6 +141,32 @@ def test_another_preferred_replica_has_its_own_lease() -> None:
     assert 3 == state.replica.preferred(500.0)
     state.prefer_leader()
     assert state.replica.preferred(0.0) is None
+
+
+def test_a_leader_change_clears_the_preferred_replica() -> None:
+    """The new leader is asked which replica it prefers."""
+    state = state_in(FetchState.FETCHING)
+    state.prefer_replica(2, until=100.0, offset=0)
+    state.maybe_validate(NEXT_LEADER)
+    assert state.replica.preferred(0.0) is None
+
+
+def test_lag() -> None:
+    """The lag is the end offset for the isolation level minus the position; None if either is unknown."""
+    state = state_in(FetchState.FETCHING)
+    assert state.lag() is None
+    state.update_offsets(25, 20)
+    assert (15, 10) == (state.lag(), state.lag(read_committed=True))
+    state.reset(OffsetReset.LATEST)
+    assert state.lag() is None
+
+
+def test_an_error_is_cleared_with_the_state() -> None:
+    """The error of a reset is kept until the state changes."""
+    state = state_in(FetchState.AWAIT_RESET)
+    state.last_error = "LEADER_NOT_AVAILABLE"
+    state.seek(HERE)
+    assert "" == state.last_error
 
 
 def test_since_when() -> None:

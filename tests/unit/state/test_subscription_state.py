@@ -97,6 +97,15 @@ def test_subscribed_topics(kind: str, expected: set[str]) -> None:
     assert (kind == "pattern") == state.subscription.has_pattern
 
 
+def test_a_pattern_matches_whole_names() -> None:
+    """As in Java, the pattern has to match the whole name."""
+    state = ConsumerState()
+    state.subscription.subscribe_pattern(re.compile("ab?"))
+    assert [True, True, False, False] == [
+        state.subscription.matches_subscription(name) for name in ("a", "ab", "abc", "xa")
+    ]
+
+
 def test_topics_match_by_name() -> None:
     """Without a pattern only the subscribed names match; with a manual assignment none does."""
     state = ConsumerState()
@@ -179,6 +188,20 @@ def test_assigning_sorts_and_reports_changes() -> None:
     assert ((A0, A1, B0), version) == (state.assignment.assigned(), state.changes.assignment_version)
 
 
+def test_kept_partitions_keep_their_state() -> None:
+    """Position and pause survive a partial change; a partition that leaves and returns starts again."""
+    state = ConsumerState()
+    state.subscription.subscribe({"a", "b"})
+    state.subscription.assign_from_group([A0, B0])
+    state.positions.seek(A0, 5)
+    state.positions.seek(B0, 6)
+    state.assignment.pause(A0)
+    state.subscription.assign_from_group([A0, A1])
+    assert (FetchPosition(5), True) == (state.assignment.get(A0).position, state.assignment.get(A0).paused)
+    state.subscription.assign_from_group([A0, B0])
+    assert state.assignment.get(B0).position is None
+
+
 def test_kept_partitions_count_once() -> None:
     """The count of missing positions is right after each change of the assignment."""
     state = ConsumerState()
@@ -238,6 +261,39 @@ def test_request_reset_without_policy_is_an_error() -> None:
     assert FetchPosition(5) == state.assignment.get(A0).position
 
 
+def test_reset_initializing_resets_those_without_position() -> None:
+    """Partitions that have a position or are not in the call are unchanged."""
+    state = assigned("a-0", "a-1", "b-0")
+    state.positions.seek(A0, 5)
+    state.positions.reset_initializing([A0, A1])
+    assert ([A1], [B0]) == (state.positions.partitions_to_reset(0.0), state.positions.partitions_to_initialize())
+    state.positions.reset_initializing()
+    assert [A1, B0] == state.positions.partitions_to_reset(0.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "applied"),
+    [
+        (lambda state: None, True),
+        (lambda state: state.positions.seek(A0, 99), False),
+        (lambda state: state.positions.request_reset(A0, OffsetReset.EARLIEST), False),
+        (lambda state: state.subscription.unsubscribe(), False),
+    ],
+    ids=["unchanged", "sought", "other strategy", "unassigned"],
+)
+def test_a_response_applies_to_the_same_reset(change: Callable[[ConsumerState], object], applied: bool) -> None:
+    """A response is used only while the partition awaits a reset with the same strategy."""
+    state = assigned("a-0")
+    state.positions.request_reset(A0, OffsetReset.LATEST)
+    change(state)
+    assert applied == state.positions.maybe_seek_after_reset(A0, 7, OffsetReset.LATEST, LEADER)
+    if applied:
+        assert (FetchState.FETCHING, FetchPosition(7, None, LEADER)) == (
+            state.assignment.get(A0).fetch_state,
+            state.assignment.get(A0).position,
+        )
+
+
 def test_positions_move_only_while_fetching() -> None:
     """Returned records move a valid position; this is refused during a reset."""
     state = assigned("a-0")
@@ -249,7 +305,33 @@ def test_positions_move_only_while_fetching() -> None:
         state.assignment.get(A0).set_position(FetchPosition(10))
 
 
+def test_backoff_hides_partitions_until_it_ends() -> None:
+    """A partition in backoff is not requested until the backoff ends, and its state has the reason."""
+    state = assigned("a-0", "a-1")
+    state.positions.reset_initializing()
+    state.positions.set_next_retry([A0], 100.0, "REQUEST_TIMED_OUT")
+    assert ([A1], [A0, A1]) == (state.positions.partitions_to_reset(99.0), state.positions.partitions_to_reset(100.0))
+    assert 60.0 == state.positions.next_retry(40.0)
+    assert float("inf") == state.positions.next_retry(100.0)
+    assert "REQUEST_TIMED_OUT" == state.assignment.get(A0).last_error
+
+
 # --- validation ------------------------------------------------------------------------------------------
+
+
+def test_all_positions_are_compared_with_the_cluster() -> None:
+    """After a metadata update the partitions whose leader changed are validated, and no others."""
+    cluster = Cluster()
+    cluster.update(led_by({"a-0": 1, "a-1": 1}, epoch=3), 12, full=True)
+    state = assigned("a-0", "a-1")
+    for partition_ in (A0, A1):
+        state.positions.seek(partition_, 5, 2, cluster.leader(partition_))
+        state.assignment.get(partition_).complete_validation()
+    state.positions.validate_all(cluster)
+    assert [] == state.positions.partitions_to_validate(0.0)
+    cluster.update_leader(A1, 2, 4)
+    state.positions.validate_all(cluster)
+    assert [A1] == state.positions.partitions_to_validate(0.0)
 
 
 def test_positions_in_a_recreated_topic_are_not_validated() -> None:
@@ -320,6 +402,16 @@ def test_a_position_without_leader_is_noticed() -> None:
 
 
 HERE = FetchPosition(50, 2, LEADER)
+
+
+@pytest.mark.parametrize("policy", [OffsetReset.LATEST, OffsetReset.NONE])
+@pytest.mark.parametrize("end", [50, 51])
+def test_a_log_that_reaches_the_position_is_good(policy: OffsetReset, end: int) -> None:
+    """If the end offset of the position's epoch is not below the position, fetching continues."""
+    state = assigned("a-0", reset=policy)
+    state.positions.seek(A0, *HERE)
+    assert state.positions.maybe_complete_validation(A0, HERE, end, 2) is None
+    assert (FetchState.FETCHING, HERE) == state_of(state, A0)
 
 
 def test_truncation_moves_the_position() -> None:

@@ -44,6 +44,19 @@ def test_an_id_that_was_handed_out_delays_the_rebalance(
     assert 2 == first.joined().generation_id
 
 
+def test_the_protocol_with_most_votes(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """Each member votes for the first of its protocols that all members support."""
+    members = [member(), member(), member()]
+    members[0].protocols = [("a", b"0"), ("b", b"1"), ("c", b"2")]
+    members[1].protocols = [("x", b"0"), ("c", b"2"), ("b", b"1")]
+    members[2].protocols = [("c", b"2"), ("b", b"1")]
+    for one in members:
+        one.enter()
+    run_timers(cluster, clock)
+    assert ["c"] * 3 == [one.joined().protocol_name for one in members]
+    assert [b"2"] * 3 == [row.metadata for row in members[0].joined().members]
+
+
 # --- static members ---
 
 

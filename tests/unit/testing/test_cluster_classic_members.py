@@ -27,6 +27,16 @@ def joined(cluster: Cluster, clock: VirtualClock, *members: FakeMember) -> None:
 # --- SyncGroup ---
 
 
+def test_a_rebalance_rejects_members_that_wait(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """A member that waits for the assignment gets REBALANCE_IN_PROGRESS when a new member joins."""
+    first, second, third = member(), member(), member()
+    joined(cluster, clock, first, second)
+    assert second.sync() is None
+    third.enter()
+    assert Errors.REBALANCE_IN_PROGRESS == second.synced().error_code
+    assert Errors.REBALANCE_IN_PROGRESS == first.sync({}).error_code
+
+
 def test_members_that_do_not_sync_are_removed(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
     """Members that have not sent SyncGroup within the rebalance timeout are removed, also from a stable group."""
     first, second = member(), member()
@@ -87,6 +97,35 @@ def test_waiting_requests_when_the_coordinator_moves(cluster: Cluster, clock: Vi
     assert Errors.NOT_COORDINATOR == third.joined().error_code
 
 
+def test_a_stable_group_survives_a_move(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """The new coordinator knows generation, members and assignments; the sessions begin again."""
+    first, second = member(), member(instance="i")
+    stable(cluster, clock, first, second)
+    advance(cluster, clock, 9_000)
+    move(cluster)
+    advance(cluster, clock, 9_000)
+    first, second = follow(cluster, clock, first), follow(cluster, clock, second)
+    assert [0, 0] == [first.heartbeat(), second.heartbeat()]
+    assert second.id.encode() == second.sync().assignment
+    advance(cluster, clock, 10_000)
+    assert Errors.UNKNOWN_MEMBER_ID == first.heartbeat()
+
+
+def test_a_rebalance_is_lost_in_a_move(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """The new coordinator continues with the last generation that had an assignment."""
+    first, second = member(), member()
+    stable(cluster, clock, first)
+    second.enter()
+    assert first.join().generation_id == 2
+    second.joined()
+    assert second.sync() is None
+    move(cluster)
+    first, second = follow(cluster, clock, first), follow(cluster, clock, second)
+    assert Errors.ILLEGAL_GENERATION == first.heartbeat()
+    assert 0 == first.heartbeat(generation_id=1)
+    assert Errors.UNKNOWN_MEMBER_ID == second.heartbeat()
+
+
 @pytest.mark.parametrize(("release", "exists"), [("3.9", False), ("4.4", True)])
 def test_a_new_group_after_a_move(clock: VirtualClock, release: str, exists: bool) -> None:
     """A group without a generation survives a move since Kafka 4.0; its members are unknown then."""
@@ -97,6 +136,24 @@ def test_a_new_group_after_a_move(clock: VirtualClock, release: str, exists: boo
     advance(cluster, clock, 0)
     assert exists == (cluster.groups.get("g") is not None)
     assert Errors.UNKNOWN_MEMBER_ID == follow(cluster, clock, one).join().error_code
+
+
+def test_loading(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """While the new coordinator loads a group, only its heartbeats succeed; its sessions begin afterwards."""
+    first = member()
+    stable(cluster, clock, first)
+    cluster.groups.load_ms = 500
+    move(cluster)
+    first = follow(cluster, clock, first)
+    assert [0, Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_LOAD_IN_PROGRESS] == [
+        first.heartbeat(),
+        first.join().error_code,
+        first.sync().error_code,
+    ]
+    advance(cluster, clock, 500)
+    assert first.id.encode() == first.sync().assignment
+    advance(cluster, clock, 9_999)
+    assert 0 == first.heartbeat()
 
 
 def test_a_coordinator_that_stops_and_starts(clock: VirtualClock) -> None:

@@ -137,6 +137,14 @@ def test_a_broker_without_a_replica(cluster: Cluster, clock: VirtualClock) -> No
     )
 
 
+def test_a_negative_limit(cluster: Cluster, client: ClusterClient, partition: Partition) -> None:
+    """A negative `partition_max_bytes` is an unexpected error of the broker, if there are records to read."""
+    request = fetch_request(cluster, row(partition_max_bytes=-1))
+    assert Errors.NONE == fetch_one(client, request).error_code
+    partition.append(build_batch([b"a"]), 5)
+    assert Errors.UNKNOWN_SERVER_ERROR == fetch_one(client, request).error_code
+
+
 # --- followers ---
 
 
@@ -149,3 +157,12 @@ def test_followers_out_of_sync_are_not_preferred(cluster: Cluster, clock: Virtua
     assert -1 == fetch_one(client, fetch_request(cluster, row(), rack_id="b")).preferred_read_replica
     cluster.replication.resume_replica(partition, 2)
     assert 2 == fetch_one(client, fetch_request(cluster, row(), rack_id="b")).preferred_read_replica
+
+
+@pytest.mark.parametrize(("version", "error"), [(10, Errors.NOT_LEADER_OR_FOLLOWER), (11, Errors.NONE)])
+def test_fetch_from_a_follower(cluster: Cluster, clock: VirtualClock, version: int, error: int) -> None:
+    """A follower serves consumers from v11 on."""
+    cluster.topics["t"].partitions[0].append(build_batch([b"a"]), 5)
+    client = ClusterClient(cluster, clock, 2)
+    result = fetch_one(client, fetch_request(cluster, row(), rack_id="b"), version)
+    assert (error, [b"a"] if error == Errors.NONE else []) == (result.error_code, values(result))

@@ -58,3 +58,10 @@ def test_a_full_cache() -> None:
     assert 0 == reader.fetch((0, 0), [(0, 0)]).session_id
     advance(reader.cluster, reader.clock, 100_000)
     assert reader.fetch((0, 0), [(0, 0)]).session_id > 0
+
+
+def test_no_sessions() -> None:
+    """A broker without session slots gives no session id."""
+    reader = Reader(slots=0)
+    response = reader.fetch((0, 0), [(0, 0)])
+    assert (0, [0]) == (response.session_id, partitions(response))

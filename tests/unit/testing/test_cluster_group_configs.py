@@ -20,6 +20,7 @@ from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.acls import GROUP, TOPIC, Acl
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings
+from support.fakes.cluster_client import advance
 from support.fakes.consumer_members import FakeConsumerMember, describe, settle
 
 GROUP_RESOURCE = 32
@@ -55,6 +56,23 @@ def settings(member: FakeConsumerMember) -> dict[str, tuple[str, int]]:
     resource = DescribeConfigsResource(resource_type=GROUP_RESOURCE, resource_name="g", configuration_keys=None)
     (row,) = member.client.call(DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[resource])).results
     return {config.name: (config.value, config.config_source) for config in row.configs}
+
+
+def test_settings_of_a_group(cluster: Cluster, clock: VirtualClock, member: FakeConsumerMember) -> None:
+    """A group may have another interval between heartbeats and another session timeout than the broker.
+
+    The source of a setting is the group, or the default if neither the group nor the broker has a value.
+    """
+    assert [0, 0] == [alter(member, name, value).error_code for name, value in ((HEARTBEAT, "700"), (SESSION, "9000"))]
+    assert (("700", 8), ("1000", 5)) == (
+        (found := settings(member))[HEARTBEAT],
+        found["consumer.assignment.interval.ms"],
+    )
+    assert 700 == member.join().heartbeat_interval_ms
+    advance(cluster, clock, 9_000)
+    assert Errors.UNKNOWN_MEMBER_ID == member.heartbeat().error_code
+    alter(member, HEARTBEAT, None, DELETE)
+    assert 5_000 == member.join().heartbeat_interval_ms
 
 
 @pytest.mark.parametrize(

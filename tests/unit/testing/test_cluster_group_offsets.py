@@ -135,6 +135,17 @@ def test_open_transactions_do_not_expire(world: World) -> None:
     assert [] == world.offsets()
 
 
+def test_an_empty_group_without_offsets_is_removed(world: World) -> None:
+    """A group whose last member has left is removed at the next check, if it has no offsets."""
+    member = FakeMember(world.cluster, world.clock)
+    stable(world.cluster, world.clock, member)
+    member.leave()
+    assert world.cluster.groups.get("g") is not None
+    advance(world.cluster, world.clock, CHECK_MS)
+    assert world.cluster.groups.get("g") is None
+    assert world.cluster.next_deadline() is None
+
+
 # --- OffsetDelete ---
 
 

@@ -55,6 +55,22 @@ def transactions_log() -> Log:
     )
 
 
+def test_aborted_index_with_a_transaction_that_ends_late() -> None:
+    """A transaction that began early is found, even if others began and ended before its marker."""
+    log = log_of(
+        build_batch([b"a"], base_offset=0, producer_id=1, transactional=True),
+        build_batch([b"b"], base_offset=1, producer_id=2, transactional=True),
+        abort_marker(2, 2),
+        build_batch([b"c"], base_offset=3, producer_id=2, transactional=True),
+        abort_marker(4, 2),
+        abort_marker(5, 1),
+        build_batch([b"d"], base_offset=6, producer_id=1, transactional=True),
+        abort_marker(7, 1),
+    )
+    found = {end: [ended.last_offset for ended in log.aborted_between(0, end)] for end in (1, 2, 4, 7)}
+    assert {1: [5], 2: [2, 5], 4: [2, 4, 5], 7: [2, 4, 5, 7]} == found
+
+
 def test_truncation_opens_transactions() -> None:
     """A transaction whose marker was truncated is open again."""
     log = transactions_log()

@@ -45,6 +45,21 @@ def test_a_malformed_request_closes_the_connection(client: ClusterClient, data: 
     assert client.connection.closed
 
 
+def test_a_stopped_broker_leads_nothing(cluster: Cluster) -> None:
+    """When a broker stops, an in-sync replica becomes the leader with the next leader epoch; otherwise none does."""
+    cluster.create_topic("t", 1, 2)
+    cluster.create_topic("alone", 1, 1)
+    client = ClusterClient(cluster, VirtualClock(), broker=3)
+    cluster.kill(1)
+    response = client.call(METADATA, 9, MetadataRequest(topics=None))
+    rows = {topic.name: topic.partitions[0] for topic in response.topics}
+    assert (2, 1, 0) == (rows["t"].leader_id, rows["t"].leader_epoch, rows["t"].error_code)
+    assert (-1, Errors.LEADER_NOT_AVAILABLE) == (rows["alone"].leader_id, rows["alone"].error_code)
+    assert [2, 3] == [broker.node_id for broker in response.brokers]
+    cluster.start(1)
+    assert [1] == [partition.leader for partition in cluster.topics["alone"].partitions]
+
+
 @pytest.mark.parametrize(("release", "isr"), [("4.0", [1]), ("4.1", [])])
 def test_offline_replicas(release: str, isr: list[int]) -> None:
     """Replicas on stopped brokers are offline. Since Kafka 4.1 a partition without a leader has no in-sync replicas."""

@@ -81,3 +81,10 @@ def test_a_classic_member_that_does_not_join_again(cluster: Cluster, clock: Virt
     assert Errors.UNKNOWN_MEMBER_ID == classic.heartbeat()
     settle(new, rounds=1)
     assert {"t": [0, 1, 2]} == new.assigned
+
+
+def test_generations(cluster: Cluster, clock: VirtualClock, classic: FakeMember) -> None:
+    """The generation of a classic member is its member epoch; another one gets ILLEGAL_GENERATION."""
+    FakeConsumerMember(cluster, clock, "n").join()
+    classic.generation = 7
+    assert [Errors.ILLEGAL_GENERATION] * 2 == [classic.heartbeat(), classic.sync().error_code]

@@ -6,7 +6,7 @@ from typing import Any
 
 from kconsumer._common.error_codes import Errors
 from kconsumer.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
-from kconsumer.testing.batches import build_batch
+from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.topic import Partition
@@ -35,6 +35,18 @@ class Producer:
         return response.responses[0].partition_responses[0]
 
 
+def test_no_acks() -> None:
+    """With acks=0 there is no response, and an error closes the connection."""
+    producer = Producer()
+    assert (
+        producer.client.response(producer.client.send(PRODUCE, VERSION, producer.request(build_batch([b"a"]), 0)))
+        is None
+    )
+    assert (1, False) == (producer.partition.log.end, producer.client.connection.closed)
+    producer.client.send(PRODUCE, VERSION, producer.request(b"", 0))
+    assert producer.client.connection.closed
+
+
 def test_another_broker_is_the_leader() -> None:
     """A broker that does not lead the partition says which one does, with its address (KIP-951)."""
     producer = Producer(broker=2)
@@ -46,6 +58,30 @@ def test_another_broker_is_the_leader() -> None:
         row.current_leader.leader_epoch,
     )
     assert [(1, producer.cluster.brokers[1].port)] == [(end.node_id, end.port) for end in response.node_endpoints]
+
+
+def test_all_wrong_records() -> None:
+    """The response names each record of a batch that is refused, and prefers the error of timestamps, as Kafka does."""
+    producer = Producer()
+    producer.topic.set_config("cleanup.policy", "compact")
+    producer.topic.set_config("message.timestamp.before.max.ms", "1000")
+    now = producer.cluster.wall_ms(producer.clock.now())
+    rows = [(None, now), (b"k", now), (b"k", now - 9_000), (None, now)]
+    found = producer.produce(build_batch([Rec(b"v", key=key, timestamp=time) for key, time in rows]))
+    assert (Errors.INVALID_TIMESTAMP, [0, 2, 3]) == (
+        found.error_code,
+        [each.batch_index for each in found.record_errors],
+    )
+    found = producer.produce(build_batch([Rec(b"v", timestamp=now)] * 2))
+    assert (Errors.INVALID_RECORD, [0, 1]) == (found.error_code, [each.batch_index for each in found.record_errors])
+
+
+def test_an_unknown_setting_that_is_deleted() -> None:
+    """The deletion of an unknown setting is no error, and adds no setting to the topic."""
+    topic = Producer().topic
+    before = dict(topic.configs)
+    topic.set_config("unknown", None)
+    assert before == topic.configs
 
 
 def test_an_internal_topic() -> None:

@@ -22,6 +22,27 @@ def state(partition: Partition) -> tuple[int, int, list[int]]:
     return partition.leader, partition.leader_epoch, partition.isr
 
 
+def test_a_stopped_replica_holds_the_high_watermark(cluster: Cluster) -> None:
+    """Records become readable when the replica that lags has left the in-sync replicas, or has caught up."""
+    clock = VirtualClock()
+    partition = partition_of(cluster)
+    cluster.replication.stop_replica(partition, 2, clock.now())
+    partition.append(build_batch([b"a"]), 5)
+    advance(cluster, clock, 29_999)
+    assert (0, [1, 2, 3]) == (partition.log.high_watermark, partition.isr)
+    advance(cluster, clock, 1)
+    assert (1, [1, 3]) == (partition.log.high_watermark, partition.isr)
+    cluster.replication.resume_replica(partition, 2)
+    assert [1, 2, 3] == partition.isr
+    cluster.replication.stop_replica(partition, 3, clock.now())
+    partition.append(build_batch([b"b"]), 5)
+    assert 1 == partition.log.high_watermark
+    cluster.replication.resume_replica(partition, 3)
+    assert 2 == partition.log.high_watermark
+    advance(cluster, clock, 60_000)
+    assert [1, 2, 3] == partition.isr
+
+
 def test_only_followers_can_stop_replicating(cluster: Cluster) -> None:
     """The leader, and a broker without a replica, do not replicate."""
     partition = partition_of(cluster, 2)
@@ -52,6 +73,22 @@ def test_a_partition_without_in_sync_replicas(cluster: Cluster) -> None:
     assert NO_LEADER == partition.leader
     cluster.start(1)
     assert (1, [1, 2], 1) == (partition.leader, partition.isr, partition.log.high_watermark)
+
+
+def test_unclean_election(cluster: Cluster) -> None:
+    """With unclean elections a replica that is out of sync becomes the leader. Records that it lacks are lost."""
+    partition = partition_of(cluster, 2, unclean_leader_election_enable="true")
+    partition.append(build_batch([b"a"]), 5)
+    cluster.kill(2)
+    partition.append(build_batch([b"b", b"c"]), 5)
+    cluster.kill(1)
+    cluster.start(2)
+    assert (2, [2]) == (partition.leader, partition.isr)
+    assert (1, 1) == (partition.log.end, partition.log.high_watermark)
+    partition.append(build_batch([b"d"]), 5)
+    cluster.start(1)
+    assert (2, [1, 2]) == (partition.leader, partition.isr)
+    assert (2, (0, 1)) == (partition.log.high_watermark, partition.log.end_offset_for(0))
 
 
 def test_records_that_were_not_replicated_are_lost_with_their_leader(cluster: Cluster) -> None:

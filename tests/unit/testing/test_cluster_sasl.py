@@ -167,6 +167,17 @@ def test_a_wrong_token_without_header() -> None:
     assert client.closed_after(DELAY_MS)
 
 
+def test_the_end_of_a_session() -> None:
+    """A session has the announced lifetime. The first request after it closes the connection."""
+    client = SaslClient(lifetime_ms=5000)
+    assert 5000 == client.authenticate().session_lifetime_ms
+    advance(client.cluster, client.clock, 5000)
+    assert client.call(METADATA, 9, MetadataRequest())
+    advance(client.cluster, client.clock, 1)
+    client.send(METADATA, 9, MetadataRequest())
+    assert client.connection.closed
+
+
 def test_authentication_as_another_user() -> None:
     """A client cannot become another user."""
     client = SaslClient(lifetime_ms=5000)

@@ -20,6 +20,7 @@ from kconsumer.schema.share_group import (
 )
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
+from kconsumer.testing.cluster.acls import GROUP, TOPIC, Acl
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings
 from support.fakes.cluster_client import ClusterClient, advance
@@ -108,6 +109,32 @@ def test_a_member_whose_session_expires(clock: VirtualClock) -> None:
     member.client.connection.close()
     advance(cluster, clock, 0)
     assert [(0, 2, 2)] == ranges(other.fetch())
+
+
+def test_limits_of_a_broker(clock: VirtualClock) -> None:
+    """A group and a broker have limits of members and sessions."""
+    cluster = new_cluster(group_share_max_size=1, group_share_max_share_sessions=1)
+    member, other = FakeShareMember(cluster, clock), FakeShareMember(cluster, clock, "other")
+    member.join()
+    assert Errors.GROUP_MAX_SIZE_REACHED == other.heartbeat(0, ["t"]).error_code
+    member.fetch()
+    assert Errors.SHARE_SESSION_LIMIT_REACHED == other.fetch().error_code
+
+
+def test_acls(clock: VirtualClock) -> None:
+    """Members need READ for the group and for the topics that they read, and DESCRIBE for those they subscribe to."""
+    cluster = new_cluster()
+    member = FakeShareMember(cluster, clock)
+    cluster.acls.add(Acl("User:*", "DESCRIBE", TOPIC, "t"))
+    assert Errors.GROUP_AUTHORIZATION_FAILED == member.heartbeat(0, ["t"]).error_code
+    assert Errors.GROUP_AUTHORIZATION_FAILED == member.fetch().error_code
+    cluster.acls.add(Acl("User:*", "READ", GROUP, "g"))
+    assert Errors.TOPIC_AUTHORIZATION_FAILED == member.heartbeat(0, ["t", "secret"]).error_code
+    member.join()
+    member.session_epoch = 0
+    assert Errors.TOPIC_AUTHORIZATION_FAILED == member.fetch().responses[0].partitions[0].error_code
+    cluster.acls.add(Acl("User:*", "READ", TOPIC, "t"))
+    assert [(0, 2, 1)] == ranges(member.fetch())
 
 
 def test_another_leader(clock: VirtualClock) -> None:

@@ -8,7 +8,7 @@ from kconsumer._common.error_codes import Errors
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from support.fakes.cluster_client import advance
-from support.fakes.consumer_members import FakeConsumerMember, settle
+from support.fakes.consumer_members import FakeConsumerMember, describe, settle
 
 
 @pytest.fixture
@@ -45,6 +45,20 @@ def test_new_topics_match_ten_seconds_after_the_last_time(cluster: Cluster, cloc
     assert "t3" not in member.assigned
     settle(member, rounds=3)
     assert ["t1", "t2", "t3"] == sorted(member.assigned)
+
+
+def test_names_and_an_expression(cluster: Cluster, clock: VirtualClock) -> None:
+    """A member may subscribe to names and to an expression; an empty expression ends its part."""
+    member = subscriber(cluster, clock, "t.")
+    member.topics = ["u1"]
+    member.join()
+    settle(member)
+    assert ["t1", "t2", "u1"] == sorted(member.assigned)
+    member.heartbeat(subscribed_topic_regex="", topic_partitions=member.owned(member.assigned))
+    settle(member)
+    assert ["u1"] == list(member.assigned)
+    (row,) = describe(member).members
+    assert (["u1"], "") == (row.subscribed_topic_names, row.subscribed_topic_regex)
 
 
 @pytest.mark.parametrize("regex", ["(", "a(?=b)", "a(?!b)", r"(a)\1", "a++", "(?>a)", "[z-a]"])

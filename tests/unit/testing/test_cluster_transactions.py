@@ -28,7 +28,7 @@ from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.transactions import EXHAUSTED_EPOCH
-from support.fakes.cluster_client import ClusterClient
+from support.fakes.cluster_client import ClusterClient, advance
 
 ID = "transfer"
 
@@ -128,6 +128,25 @@ def test_exhausted_epochs(producer: Producer) -> None:
     assert (old + 1, 0) == (producer.id, producer.epoch)
 
 
+def test_a_marker_waits_for_a_leader() -> None:
+    """A partition without a leader gets its marker later; until then the transaction has not ended."""
+    cluster = Cluster(2)
+    cluster.create_topic("t", 2)  # the second partition is on broker 2
+    partition = cluster.coordinator_partition(ID, "transaction")
+    if partition.leader != 1:
+        partition.elect(1)
+    producer = Producer(cluster)
+    producer.init()
+    producer.add(0, 1)
+    cluster.kill(2)
+    assert 0 == producer.end(commit=True)
+    assert [Errors.CONCURRENT_TRANSACTIONS] == producer.add(0)
+    cluster.start(2)
+    advance(cluster, producer.clock, 100)
+    assert 1 == producer.log(1).end
+    assert [0] == producer.add(0)
+
+
 def test_brokers_verify_partitions(producer: Producer) -> None:
     """A broker asks with AddPartitionsToTxn v4 whether partitions are in a transaction."""
     producer.add(0)
@@ -139,3 +158,13 @@ def test_brokers_verify_partitions(producer: Producer) -> None:
     (result,) = response.results_by_transaction
     codes = [found.partition_error_code for found in result.topic_results[0].results_by_partition]
     assert [0, Errors.TRANSACTION_ABORTABLE] == codes
+
+
+def test_another_broker_is_the_coordinator() -> None:
+    """A broker that does not coordinate the transactional id refuses requests."""
+    cluster = Cluster(2)
+    coordinator = cluster.coordinator(ID, "transaction")
+    assert coordinator is not None
+    client = ClusterClient(cluster, VirtualClock(), broker=3 - coordinator.id)
+    request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000)
+    assert Errors.NOT_COORDINATOR == client.call(INIT_PRODUCER_ID, 5, request).error_code
