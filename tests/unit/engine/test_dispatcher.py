@@ -95,7 +95,7 @@ def test_any_broker_will_do_without_a_node() -> None:
 
 
 def test_requests_are_sent_in_the_order_of_submission() -> None:
-    """Requests that waited for one connection, or were queued by another thread, are sent in order, before others."""
+    """Requests that waited for one connection, or were queued by another thread, are sent in order, before later ones."""
     case = Case()
     order: list[int] = []
     case.submit(*(case.request("-1", handler=lambda _, n=n: order.append(n)) for n in range(3)))
