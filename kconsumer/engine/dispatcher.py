@@ -54,9 +54,7 @@ class Dispatcher(DispatcherState):
         return len(self._waiting)
 
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
-        """Send the requests whose connections are ready, after those that wait. The others wait for the next `step`."""
-        if self._waiting:
-            self._flush(now, expire=False)
+        """Send the requests whose connections are ready. The others wait for the next `step`."""
         for request in requests:
             if not self._try(request, now, now):
                 self._waiting.append((request, now))
