@@ -36,6 +36,12 @@ class CommitProtocol(ABC):
         """The generation (or member epoch) and member id for OffsetFetch. If it is not valid, the request contains
         neither."""
 
+    @property
+    @abstractmethod
+    def fencing_error(self) -> KafkaError | None:
+        """The error to raise because another consumer with the same group_instance_id has fenced this member, or
+        None."""
+
     @abstractmethod
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
         """Handle the coordinator's refusal of a commit. The commit was sent with the current generation.

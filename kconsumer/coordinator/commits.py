@@ -179,8 +179,11 @@ class CommitManager:
         return self._auto_commit.before_rebalance(deadline)
 
     def flush(self) -> Promise[Offsets] | None:
-        """Let the next `poll` send all commits. Returns a promise that is done when they are, or None if there are none
-        or the generation is not valid."""
+        """Send every commit that waits, although many are in flight, with the next `poll`.
+
+        Returns a promise that is done as soon as all commits are done, or None if there are none or the generation is
+        not valid.
+        """
         return self._commit_nothing(0.0) if self._commits and self._member.generation.valid else None
 
     @property
@@ -282,8 +285,8 @@ class CommitManager:
 
     def _not_a_member(self) -> KafkaError:
         group = self._member.group_id
-        if self._member.fenced is not None:
-            return self._member.fenced
+        if self._protocol.fencing_error is not None:
+            return self._protocol.fencing_error
         if self._member.rebalancing:
             return RebalanceInProgressError(
                 f"offsets of group {group!r} cannot be committed while it rebalances; poll() to rejoin, then commit"

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from kconsumer.errors import KafkaError
-
 
 class Generation(NamedTuple):
     """A generation of a group, or a member epoch (KIP-848), with the member id of this consumer."""
@@ -37,10 +35,6 @@ class GroupMember(HeartbeatMember, Protocol):
     """The part of a member that commits offsets and takes part in rebalances."""
 
     group_instance_id: str | None
-
-    @property
-    def fenced(self) -> KafkaError | None:
-        """The error of a commit, because another consumer with the same group_instance_id took over, or None."""
 
     @property
     def generation(self) -> Generation:

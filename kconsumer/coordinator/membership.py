@@ -160,7 +160,10 @@ class Membership(KeepsErrors, ABC, Generic[M]):
         self._steps.add_next(self._commit_finished)
 
     def _finish_commits(self, _now: float) -> None:
-        """Make all queued steps wait for commits without a result, which the coordinator would refuse after a join."""
+        """Make all queued steps wait for the commits that on_revoke has not waited for.
+
+        After these steps the coordinator accepts no commit of this generation, or the partitions have other owners.
+        """
         self._steps.wait_for(self._commits.flush())
         self._steps.add_next(self._commit_finished)
 

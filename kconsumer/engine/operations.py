@@ -246,11 +246,12 @@ class Operations:
 
     def send_leave(self, reason: str, leave_group: bool | None, *, closing: bool = False) -> None:
         """Send LeaveGroup, after the last callback has run. Sets `leave_promise`. For the arguments, see `leave`."""
-        parts, membership, commits = self._components, self.group().membership, self.group().commits
+        parts, group = self._components, self.group()
+        membership = group.membership
         with parts.changing():
             now = self._clock.now()
-            commits.flush()
-            requests = commits.poll(now).requests  # after LeaveGroup, the coordinator accepts no commit
+            group.commits.flush()
+            requests = group.commits.poll(now).requests  # after LeaveGroup, the coordinator accepts no commit
             last_join = membership.last_join(leave_group)
             request = membership.leave(reason, now, leave_group)
             if last_join is not None:

@@ -31,9 +31,9 @@ from kconsumer._common.error_codes import Errors
 from kconsumer._core.cycle import BrokerFetchState, FetchCycle, FetchState, InFlightFetch
 from kconsumer._core.lock import EngineLock
 from kconsumer._core.metrics import FetchEvents
-from kconsumer._internal.managers import FOREVER, ErrorSource, PollResult, Reply, UnsentRequest
+from kconsumer._internal.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.config.option_groups import FetchConfig, FetchLimits
-from kconsumer.errors import KafkaError, error_for
+from kconsumer.errors import AuthenticationError, KafkaError, error_for
 from kconsumer.fetching.brokers import FetchPlanner, MetadataRequester, has_room
 from kconsumer.fetching.buffer import FetchBuffer, FetchChain
 from kconsumer.fetching.metrics import FetchMetrics
@@ -95,7 +95,7 @@ SESSION_ERRORS = (Errors.FETCH_SESSION_ID_NOT_FOUND, Errors.INVALID_FETCH_SESSIO
 EXPEDITE_AFTER_MS = 10.0  # a fetch in flight for longer than this (ms) probably found no data
 
 
-class FetchManager(ErrorSource, FetchState):
+class FetchManager(FetchState):
     """Sends fetch requests and handles their responses. It must not run at the same time as the collector.
 
     `expedited_offsets` has the chains and offsets of expedited fetches that were sent since the last response to
@@ -138,8 +138,18 @@ class FetchManager(ErrorSource, FetchState):
         self._memory = buffer.memory
         self._assignment_version = -1
         self._cycle: FetchCycle | None = None  # see `use_cycle`
+        self._errors: dict[int, KafkaError] = {}  # by node id: errors that the next poll must raise
 
     # --- called by the engine --------------------------------------------------------------------------
+
+    @property
+    def has_error(self) -> bool:
+        """True if `take_error` returns an error."""
+        return bool(self._errors)
+
+    def take_error(self) -> KafkaError | None:
+        """Returns the error of a broker that the user's next poll must raise, or None. Each error is returned once."""
+        return self._errors.pop(next(iter(self._errors))) if self._errors else None
 
     def configure(self, limits: FetchLimits) -> None:
         """Use these limits for the next requests."""
@@ -335,7 +345,7 @@ class FetchManager(ErrorSource, FetchState):
         )
         self.in_flight[broker.node.id] = flight
         self._memory.reserve(reserved)
-        handler = partial(self._on_fetched, flight)
+        handler = partial(self.on_response, flight)
         return UnsentRequest(
             FETCH, message, handler, str(broker.node.id), max_version=session.max_version, exchange=flight
         )
@@ -391,7 +401,7 @@ class FetchManager(ErrorSource, FetchState):
 
     # --- responses -------------------------------------------------------------------------------------
 
-    def _on_fetched(self, flight: InFlightFetch, reply: Reply) -> None:
+    def on_response(self, flight: InFlightFetch, reply: Reply) -> None:
         """Handle the end of a fetch: a response, or an error without a response."""
         del self.in_flight[flight.node.id]
         self.expedited_offsets.clear()
@@ -403,7 +413,7 @@ class FetchManager(ErrorSource, FetchState):
             return
         response: FetchResponse = reply.message
         failure = self.node_failures.pop(flight.node.id, None)
-        self.on_response(success=failure is not None)
+        self._forget_errors(flight.node.id)
         if self._metrics is not None:
             self._metrics.record_response(reply.now - flight.sent_at, response.throttle_time_ms, reply.now)
         if not flight.broker.session.accept(response, reply.version):
@@ -422,7 +432,7 @@ class FetchManager(ErrorSource, FetchState):
         self._memory.cancel_reservation(flight.reserved)
         if reply.error is not None:
             return
-        self.on_response(success=False)
+        self._forget_errors(flight.node.id)
         response: FetchResponse = reply.message
         if self._metrics is not None:
             self._metrics.record_response(reply.now - flight.sent_at, response.throttle_time_ms, reply.now)
@@ -459,6 +469,7 @@ class FetchManager(ErrorSource, FetchState):
 
         If the error is not retriable, the next poll raises it.
         """
+        self._errors.pop(flight.node.id, None)
         flight.broker.session.on_failure()
         self._back_off_node(flight, now, str(error), self.node_failures.get(flight.node.id))
         failed = (Failed(requested, str(error)) for requested in flight.requested.values())
@@ -466,7 +477,16 @@ class FetchManager(ErrorSource, FetchState):
         if error.retriable:
             self._metadata.request_update()
         else:
-            self.keep_error(error)
+            self._errors[flight.node.id] = error
+
+    def _forget_errors(self, node_id: int) -> None:
+        """Forget the error of a broker that has responded, and errors of logins: a later login succeeded."""
+        if self._errors:
+            self._errors = {
+                node: error
+                for node, error in self._errors.items()
+                if node != node_id and not isinstance(error, AuthenticationError)
+            }
 
     def _back_off(self, failed: list[Failed], now: float) -> None:
         """Back off the partitions that failed in one response.

@@ -37,7 +37,7 @@ def failures(simulation: Simulation, consumer: Consumer, other: Consumer, ms: fl
 @pytest.mark.parametrize("finds_out_by", ["heartbeat", "commit"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_fenced_member_does_not_take_its_place_back(engine: str, finds_out_by: str) -> None:
-    """A fenced consumer that continues to poll raises the error again and again, and does not fence the other one.
+    """A fenced consumer that goes on polling raises the error again and again, and does not fence the other one.
 
     It takes the place back only after it has unsubscribed and subscribed again.
     """

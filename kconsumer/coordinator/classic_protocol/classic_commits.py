@@ -36,6 +36,11 @@ class ClassicCommitProtocol(CommitProtocol):
         id."""
         return Generation()
 
+    @property
+    def fencing_error(self) -> KafkaError | None:
+        """The error of the heartbeat or commit whose response showed that this member is fenced, or None."""
+        return self._member.fenced
+
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
         """Reset the generation, so that the next poll joins again. If `keep_member_id` is True, keeps the member id."""
         fenced = error if isinstance(error, FencedInstanceIdError) else None

@@ -50,6 +50,11 @@ class ConsumerCommitProtocol(CommitProtocol):
         """The member id and member epoch that OffsetFetch contains. The coordinator checks them."""
         return self._member.generation
 
+    @property
+    def fencing_error(self) -> KafkaError | None:
+        """Always None, because the membership manager raises the error of a fenced member."""
+        return None
+
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
         """Do nothing. The response to the next heartbeat shows whether the member is still in the group."""
 

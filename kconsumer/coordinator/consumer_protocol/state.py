@@ -80,7 +80,6 @@ class ConsumerMember:
     __slots__ = ("current", "group_id", "group_instance_id", "member_epoch", "member_id", "state", "target")
 
     rebalancing = False  # never True: commits are accepted while other members rebalance
-    fenced = None  # always None: the membership manager raises the error of a fenced member
     rejoin_reason = None  # always None: the coordinator decides when to rebalance
 
     def __init__(self, group_id: str, group_instance_id: str | None, member_id: str) -> None:
