@@ -73,6 +73,7 @@ class CommitManager:
         self._fetches = OffsetFetches(protocol, coordinator, self._retry_backoff)
         self._auto_commit = AutoCommit(config, self._member.group_id, positions, self.commit, rng)
         coordinator.on_failed.append(self._fail_async_commits)
+        self._fenced: KafkaError | None = None  # set if another member has taken over this group_instance_id
 
     # --- what the engine calls -------------------------------------------------------------------------------------
 
@@ -191,6 +192,18 @@ class CommitManager:
         return self._auto_commit.enabled
 
     @property
+    def has_error(self) -> bool:
+        """True if another member has taken over this group_instance_id."""
+        return self._fenced is not None
+
+    def take_error(self) -> KafkaError | None:
+        """Returns the error that every call must raise from now on, or None.
+
+        It is set when the response to a commit shows that another member has taken over this group_instance_id.
+        """
+        return self._fenced
+
+    @property
     def progress(self) -> list[Progress]:
         """The progress of commits, and of fetches of committed offsets."""
         return [self._commits.progress, self._fetches.pending.progress]
@@ -285,13 +298,11 @@ class CommitManager:
 
     def _not_a_member(self) -> KafkaError:
         group = self._member.group_id
-        if self._protocol.fencing_error is not None:
-            return self._protocol.fencing_error
         if self._member.rebalancing:
             return RebalanceInProgressError(
                 f"offsets of group {group!r} cannot be committed while it rebalances; poll() to rejoin, then commit"
             )
-        return CommitFailedError(
+        return self._protocol.fencing_error or CommitFailedError(
             f"this consumer is not a member of group {group!r} right now, so its partitions may belong to another one;"
             " poll() to rejoin. If this happens often, raise max_poll_interval_ms or lower max_poll_records"
         )
@@ -353,9 +364,8 @@ class CommitManager:
             member.request_rejoin("a commit was refused because the group rebalances")
             commit.promise.set_exception(RebalanceInProgressError(where))
         elif action is GroupErrorAction.FENCED and unchanged:
-            fenced = FencedInstanceIdError(where)
-            self._protocol.on_commit_refused(fenced, keep_member_id=True)
-            commit.promise.set_exception(fenced)
+            self._fenced = FencedInstanceIdError(where)
+            commit.promise.set_exception(self._fenced)
         elif action is GroupErrorAction.RAISE:
             commit.promise.set_exception(error_for(code, where, operation="Read"))
         elif not unchanged and member.rebalancing:

@@ -459,7 +459,13 @@ class Components(ClientComponents):
         group = self.group
         if group is None:
             return [self.metadata]
-        return [self.metadata, group.coordinator, group.heartbeat, group.membership]
+        return [
+            self.metadata,
+            group.coordinator,
+            group.heartbeat,
+            group.membership,
+            group.commits,
+        ]
 
     def position_error_sources(self) -> list[KeepsErrors]:
         """Returns the managers whose errors only calls that need a position must raise.

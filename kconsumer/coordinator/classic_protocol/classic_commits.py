@@ -12,7 +12,7 @@ from kconsumer.coordinator.commit_messages import Ids
 from kconsumer.coordinator.commit_protocol import CommitProtocol
 from kconsumer.coordinator.error_actions import COMMIT_ACTIONS, OFFSET_FETCH_ACTIONS, OFFSET_FETCH_GROUP_ACTIONS
 from kconsumer.coordinator.group_member import Generation
-from kconsumer.errors import FencedInstanceIdError, KafkaError
+from kconsumer.errors import KafkaError
 from kconsumer.types import TopicPartition
 
 
@@ -38,13 +38,12 @@ class ClassicCommitProtocol(CommitProtocol):
 
     @property
     def fencing_error(self) -> KafkaError | None:
-        """The error of the heartbeat or commit whose response showed that this member is fenced, or None."""
+        """The error of the heartbeat whose response showed that this member is fenced, or None."""
         return self._member.fenced
 
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
         """Reset the generation, so that the next poll joins again. If `keep_member_id` is True, keeps the member id."""
-        fenced = error if isinstance(error, FencedInstanceIdError) else None
-        self._member.reset(str(error), keep_member_id=keep_member_id, fenced=fenced)
+        self._member.reset(str(error), keep_member_id=keep_member_id)
 
     def consumed_ids(self, partitions: Collection[TopicPartition]) -> Ids:
         """Returns no ids, because requests contain topic names."""

@@ -147,8 +147,7 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
             error = error_for(code, where, operation="Read")
             self.keep_error(error)
             self.progress.failed(error, now)
-            # A JoinGroup with this member id gets the same error. One without would fence the other consumer.
-            member.reset(str(error_for(code)), keep_member_id=True, fenced=error)
+            member.reset(str(error_for(code)), fenced=error)
         else:
             self.progress.failed(error_for(code, where), now)
             member.reset(str(error_for(code)), keep_member_id=reaction is GroupErrorAction.RESET_KEEP_ID)

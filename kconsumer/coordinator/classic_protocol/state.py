@@ -107,7 +107,6 @@ class Member:
     def joined(self, generation: Generation) -> None:
         """Set the generation from a JoinGroup response, and change the state to SYNCING."""
         self.generation = generation
-        self.fenced = None
         self.transition_to(S.SYNCING)
 
     def reset(self, reason: str, *, keep_member_id: bool = False, fenced: KafkaError | None = None) -> None:
@@ -126,7 +125,7 @@ class Member:
     def leave(self) -> None:
         """Forget the generation and any request to rejoin, because the consumer leaves the group."""
         self.generation = Generation()
-        self.rejoin_reason = self.fenced = None
+        self.rejoin_reason = None
         self.join_in_flight = False  # its response is ignored
         self.transition_to(S.UNJOINED)
 

@@ -223,7 +223,7 @@ class Simulation(Polled):
             parts.initial_positions,
             group.coordinator,
             group.heartbeat,
-            parts.fetch,
+            group.commits,
         )
         for manager in (*raising, group.membership):
             if (error := manager.take_error()) is not None:

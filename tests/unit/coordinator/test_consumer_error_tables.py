@@ -243,7 +243,7 @@ def stays_a_member(group: ConsumerGroupHarness) -> None:
         group.member.member_epoch,
         set(group.assignment.assigned()),
     )
-    assert group.membership.take_error() is None
+    assert (None, None) == (group.membership.take_error(), group.commits.take_error())
 
 
 @pytest.mark.parametrize("before_rebalance", [False, True])
