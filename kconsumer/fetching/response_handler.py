@@ -232,8 +232,7 @@ def _is_another_topic(requested: RequestedPartition) -> bool:
     too. Java continues at that offset, and so skips the earlier records of the new topic.
     """
     chain = requested.chain
-    count = chain.pending_fetches  # an error at the end of the chain is of no topic
-    read = chain.fetches[count - 1].topic_id if count else chain.state.topic_id
+    read = chain.fetches[-1].topic_id if chain.fetches else chain.state.topic_id
     return None not in (read, requested.topic_id) and read != requested.topic_id
 
 
