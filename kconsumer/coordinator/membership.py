@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._common.repeated_failures import RepeatedFailures
-from kconsumer._internal.managers import FOREVER, ErrorSource, KeepsErrors, PollResult, Promise, UnsentRequest
+from kconsumer._internal.managers import FOREVER, ErrorSource, PollResult, Promise, UnsentRequest
 from kconsumer._internal.progress import Progress
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.commits import CommitManager
@@ -36,7 +36,7 @@ M = TypeVar("M", bound=GroupMember)
 H = TypeVar("H", bound=HeartbeatMember)
 
 
-class Membership(KeepsErrors, ABC, Generic[M]):
+class Membership(ErrorSource, ABC, Generic[M]):
     """Runs the rebalances of one member of a group."""
 
     def __init__(

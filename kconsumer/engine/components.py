@@ -472,4 +472,4 @@ class Components(ClientComponents):
 
         end_offsets() must work after a log truncation.
         """
-        return [self.offsets, self.initial_positions, self.fetch]
+        return [self.offsets, self.initial_positions]

@@ -33,7 +33,7 @@ from kconsumer._core.lock import EngineLock
 from kconsumer._core.metrics import FetchEvents
 from kconsumer._internal.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.config.option_groups import FetchConfig, FetchLimits
-from kconsumer.errors import AuthenticationError, KafkaError, error_for
+from kconsumer.errors import KafkaError, error_for
 from kconsumer.fetching.brokers import FetchPlanner, MetadataRequester, has_room
 from kconsumer.fetching.buffer import FetchBuffer, FetchChain
 from kconsumer.fetching.metrics import FetchMetrics
@@ -138,18 +138,8 @@ class FetchManager(FetchState):
         self._memory = buffer.memory
         self._assignment_version = -1
         self._cycle: FetchCycle | None = None  # see `use_cycle`
-        self._errors: dict[int, KafkaError] = {}  # by node id: errors that the next poll must raise
 
     # --- called by the engine --------------------------------------------------------------------------
-
-    @property
-    def has_error(self) -> bool:
-        """True if `take_error` returns an error."""
-        return bool(self._errors)
-
-    def take_error(self) -> KafkaError | None:
-        """Returns the error of a broker that the user's next poll must raise, or None. Each error is returned once."""
-        return self._errors.pop(next(iter(self._errors))) if self._errors else None
 
     def configure(self, limits: FetchLimits) -> None:
         """Use these limits for the next requests."""
@@ -413,7 +403,8 @@ class FetchManager(FetchState):
             return
         response: FetchResponse = reply.message
         failure = self.node_failures.pop(flight.node.id, None)
-        self._forget_errors(flight.node.id)
+        if failure is not None and not self.node_failures:
+            self.buffer.fail(None)  # its cause is over
         if self._metrics is not None:
             self._metrics.record_response(reply.now - flight.sent_at, response.throttle_time_ms, reply.now)
         if not flight.broker.session.accept(response, reply.version):
@@ -432,7 +423,6 @@ class FetchManager(FetchState):
         self._memory.cancel_reservation(flight.reserved)
         if reply.error is not None:
             return
-        self._forget_errors(flight.node.id)
         response: FetchResponse = reply.message
         if self._metrics is not None:
             self._metrics.record_response(reply.now - flight.sent_at, response.throttle_time_ms, reply.now)
@@ -467,9 +457,8 @@ class FetchManager(FetchState):
     def _on_failure(self, flight: InFlightFetch, error: KafkaError, now: float) -> None:
         """Handle a fetch without a response: restart the session and back off the broker.
 
-        If the error is not retriable, the next poll raises it.
+        If the error is not retriable, the next collect raises it.
         """
-        self._errors.pop(flight.node.id, None)
         flight.broker.session.on_failure()
         self._back_off_node(flight, now, str(error), self.node_failures.get(flight.node.id))
         failed = (Failed(requested, str(error)) for requested in flight.requested.values())
@@ -477,16 +466,7 @@ class FetchManager(FetchState):
         if error.retriable:
             self._metadata.request_update()
         else:
-            self._errors[flight.node.id] = error
-
-    def _forget_errors(self, node_id: int) -> None:
-        """Forget the error of a broker that has responded, and errors of logins: a later login succeeded."""
-        if self._errors:
-            self._errors = {
-                node: error
-                for node, error in self._errors.items()
-                if node != node_id and not isinstance(error, AuthenticationError)
-            }
+            self.buffer.fail(error)
 
     def _back_off(self, failed: list[Failed], now: float) -> None:
         """Back off the partitions that failed in one response.

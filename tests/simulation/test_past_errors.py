@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, ShareConsumer, TopicPartition
+from kconsumer import Consumer, ShareConsumer
 from kconsumer._common.error_codes import Errors
 from kconsumer.errors import AuthenticationError, BrokerError, KafkaError
 from kconsumer.schema.classic_group import HEARTBEAT
@@ -126,31 +126,4 @@ def test_an_error_ends_the_wait_of_a_poll(member: str, what: str) -> None:
         reader.close()
 
     cluster = new_cluster(None)
-    run_simulated(test, cluster, limit_ms=300_000)
-
-
-@pytest.mark.parametrize("member", ["threaded", "asyncio", "consumer"])
-def test_a_broker_that_fails_still_keeps_no_error_of_a_login(member: str) -> None:
-    """The error of a login is over when another login succeeds, although the broker that refused it is down since."""
-    users = {USER: PASSWORD}
-
-    def test(simulation: Simulation) -> None:
-        process = Process("test")
-        reader = simulation.consumer(process, group_id=GROUP, metadata_max_age_ms=1000, **LOGIN | MEMBERS[member])
-        reader.assign([TopicPartition(TOPIC, number) for number in range(2)])
-        assert first_error(simulation, reader) is None
-        users[USER] = "another"
-        cluster.faults.disconnect(1)
-        simulation.network.pump()
-        simulation.sleep(2000)
-        cluster.kill(1)
-        cluster.faults.disconnect(2)
-        users[USER] = PASSWORD
-        simulation.network.pump()
-        simulation.sleep(80_000)
-        assert first_error(simulation, reader) is None
-        reader.close()
-
-    cluster = Cluster(2, seed=1, sasl=SaslSettings(("PLAIN",), users))
-    cluster.create_topic(TOPIC, 2, 1)
     run_simulated(test, cluster, limit_ms=300_000)

@@ -113,7 +113,7 @@ def test_close_calls_every_commit_callback(engine: str) -> None:
 
         for number in range(3):
             consumer.commit_async({TP: OffsetAndMetadata(1)}, lambda _offsets, _error, number=number: fail(number))
-        with pytest.raises(ValueError, match=r"^0$"):
+        with pytest.raises(ValueError, match="^0$"):
             consumer.close()
         assert [0, 1, 2] == called
 

@@ -71,6 +71,8 @@ cdef class RecordTaker:
             self._metrics.taken.clear()
         if buffer.paused:
             buffer.restore_paused()
+        if buffer.error is not None:
+            raise buffer.take_failure()
         fetch = buffer.peek()
         if fetch is None:
             return self._batch.EMPTY

@@ -77,6 +77,7 @@ cdef class BufferQueue:
     cdef public CompletedFetch current
     cdef public list finished
     cdef public Py_ssize_t buffered
+    cdef public object error
 
     cpdef int append(self, CompletedFetch fetch, object next_offset) except -1
     cpdef int clear_error(self, BufferedChain chain) except -1

@@ -341,6 +341,7 @@ cdef class BufferQueue:
         self.current = None     # the fetch that is being read
         self.finished = []      # fetches read or dropped since the last call of `account`
         self.buffered = 0          # the size of all buffered fetches
+        self.error = None       # the error that the next collect raises
 
     def find(self, tp):
         """Returns the partition's chain, or None."""
@@ -415,6 +416,15 @@ cdef class BufferQueue:
                     events.record_drained(tally, now)
         return 0
 
+    def fail(self, error):
+        """Store an error that the next call of `Collector.collect` raises."""
+        self.error = error
+
+    def take_failure(self):
+        """Returns the error stored by `fail`, or None, and clears it."""
+        error, self.error = self.error, None
+        return error
+
     cpdef CompletedFetch peek(self):
         """Returns the fetch that is being read. If there is none, returns the next one in order of arrival, or None."""
         cdef CompletedFetch fetch
@@ -444,8 +454,8 @@ cdef class BufferQueue:
         self.turns.append(fetch)
 
     cpdef bint has_data(self) except -1:
-        """Returns True if data or an error of a partition can be collected, without data of paused partitions."""
-        return self.waiting > 0
+        """Returns True if data or an error can be collected. Data of paused partitions does not count."""
+        return self.waiting > 0 or self.error is not None
 
     @property
     def has_paused(self):

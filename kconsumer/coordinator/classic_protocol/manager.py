@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from kconsumer._common.backoff import ExponentialBackoff, RetryTimer
 from kconsumer._common.deferred_calls import get_logger
 from kconsumer._common.error_codes import Errors
-from kconsumer._internal.managers import FOREVER, ErrorSource, PollResult, Reply, UnsentRequest
+from kconsumer._internal.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.assignors import Assignment, Assignor, RebalanceProtocol, common_protocol
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.assignment_errors import (
@@ -48,7 +48,7 @@ log = get_logger(__name__)
 _STABLE = MemberState.STABLE
 
 
-class ClassicMembership(ErrorSource, Membership[Member]):
+class ClassicMembership(Membership[Member]):
     """Takes part in the rebalances of a group, as its leader if the coordinator chooses this member."""
 
     def __init__(

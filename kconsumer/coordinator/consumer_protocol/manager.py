@@ -60,7 +60,6 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._pending_on_assign: frozenset[TopicPartition] = frozenset()  # owned, but on_assign has not returned
         # Owned partitions for which on_assign has not been called yet, or on_revoke has been called already.
         self._unknown_to_listener: frozenset[TopicPartition] = frozenset()
-        self._fatal: KafkaError | None = None  # it has ended the membership
         self._left_idle = False  # the member left, or leaves, because the user does not poll
 
     # --- what the engine calls -------------------------------------------------------------------------------------
@@ -90,16 +89,12 @@ class ConsumerMembership(Membership[ConsumerMember]):
     def idle(self) -> bool:
         return self._member.state is _STABLE and not self._steps.queue
 
-    @property
-    def has_error(self) -> bool:
-        return self.take_error() is not None
-
     def take_error(self) -> KafkaError | None:
         """Returns the error that ended the membership, or None.
 
         Every call of the user raises this error until the user unsubscribes.
         """
-        return self._fatal if self._subscription.is_group_managed else None
+        return self._error if self._subscription.is_group_managed else None
 
     # --- driving ---------------------------------------------------------------------------------------------------
 
@@ -172,7 +167,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         """End the membership with an error. The application needs a new consumer to join again."""
         if not self._member.in_group:
             return
-        self._fatal = error
+        self._error = error
         self._member.transition_to(MemberState.FATAL)
         self._drop_rebalance()
         self._member.forget_assignment()

@@ -423,13 +423,14 @@ def test_lost_connection_is_retried_after_a_backoff() -> None:
     assert {} == harness.collect()
 
 
-def test_lasting_failure_is_raised_once() -> None:
-    """A failure that is not retriable is kept for the next poll of the user, which raises it once."""
+def test_lasting_failure_is_raised_by_collect() -> None:
+    """A failure that is not retriable is raised once by the next collect."""
     harness = FetchHarness()
-    error = UnsupportedVersionError("Fetch")
-    harness.reply(*harness.poll(), error=error)
-    assert harness.manager.has_error
-    assert [error, None] == [harness.manager.take_error() for _ in range(2)]
+    harness.reply(*harness.poll(), error=UnsupportedVersionError("Fetch"))
+    assert harness.buffer.has_data()
+    with pytest.raises(UnsupportedVersionError):
+        harness.collect()
+    assert {} == harness.collect()
 
 
 # --- what the broker reports besides records -------------------------------------------------------------
