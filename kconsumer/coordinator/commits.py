@@ -172,20 +172,14 @@ class CommitManager:
     def auto_commit_before_rebalance(self, deadline: float) -> Promise[Offsets] | None:
         """Commit all valid positions before partitions are revoked, with retries until `deadline` (ms).
 
-        All earlier commits are sent without delay. Returns the commit's promise. If auto-commit is disabled or the
-        generation is not valid, nothing is committed, and the result is that of `flush`.
+        All earlier commits are sent without delay. Returns the commit's promise, or None if auto-commit is disabled or
+        the generation is not valid.
         """
+        if self._commits:
+            self._commits[-1].hasten()  # sends all earlier commits, too, while the partitions are still owned
         if not self._auto_commit.enabled or not self._member.generation.valid:
-            return self.flush()
+            return None
         return self._auto_commit.before_rebalance(deadline)
-
-    def flush(self) -> Promise[Offsets] | None:
-        """Send every commit that waits, although many are in flight, with the next `poll`.
-
-        Returns a promise that is done as soon as all commits are done, or None if there are none or the generation is
-        not valid.
-        """
-        return self._commit_nothing(0.0) if self._commits and self._member.generation.valid else None
 
     @property
     def auto_commit_enabled(self) -> bool:

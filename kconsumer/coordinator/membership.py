@@ -159,14 +159,6 @@ class Membership(ErrorSource, ABC, Generic[M]):
         self._steps.wait_for(self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms))
         self._steps.add_next(self._commit_finished)
 
-    def _finish_commits(self, _now: float) -> None:
-        """Make all queued steps wait for the commits that on_revoke has not waited for.
-
-        After these steps the coordinator accepts no commit of this generation, or the partitions have other owners.
-        """
-        self._steps.wait_for(self._commits.flush())
-        self._steps.add_next(self._commit_finished)
-
     def _commit_finished(self, now: float) -> None:
         commit = self._steps.take_commit()
         if commit is None:

@@ -169,18 +169,6 @@ class Callbacks:
                 if callback is not None:
                     callback()
 
-    def finish_commits(self) -> Operation[None]:
-        """Call all commit callbacks, although some raise. Raises the first error at the end. Called by close()."""
-        first_error: Exception | None = None
-        for _ in range(len(self._commits) + 1):  # each call of run_commits ends with the first error
-            try:
-                yield from self.run_commits()
-            except Exception as error:
-                log.warning("a commit callback has failed: %s", error)
-                first_error = first_error or error
-        if first_error is not None:
-            raise first_error
-
     def _next_commit(self) -> Callable[[], object] | None:
         """Returns the next commit callback, and removes it from the queue.
 

@@ -162,7 +162,7 @@ class CloseSequence:
             return
         while group.commits.pending_commits() and not self._timer.expired:
             yield Wait(self._timer.deadline)
-        yield from self._engine.callbacks.finish_commits()
+        yield from self._engine.callbacks.run_commits()
 
     def _find_coordinator(self) -> Operation[None]:
         """Look up the coordinator again if the connection to it was lost. Waits at most COORDINATOR_LOOKUP_LIMIT_MS.

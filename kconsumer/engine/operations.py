@@ -246,23 +246,18 @@ class Operations:
 
     def send_leave(self, reason: str, leave_group: bool | None, *, closing: bool = False) -> None:
         """Send LeaveGroup, after the last callback has run. Sets `leave_promise`. For the arguments, see `leave`."""
-        parts, group = self._components, self.group()
-        membership = group.membership
+        parts, membership = self._components, self.group().membership
         with parts.changing():
             now = self._clock.now()
-            group.commits.flush()
-            requests = group.commits.poll(now).requests  # after LeaveGroup, the coordinator accepts no commit
             last_join = membership.last_join(leave_group)
             request = membership.leave(reason, now, leave_group)
             if last_join is not None:
-                requests.append(last_join)
+                self.driver.submit([last_join], now)
             if request is not None:
                 if closing and request.node is not None and request.node.isdigit():
                     request.send_over(parts.client.free_connection(request.node))
                 self.leave_promise = track_completion(request)
-                requests.append(request)
-            if requests:
-                self.driver.submit(requests, now)
+                self.driver.submit([request], now)
 
     def _await_leave(self) -> Operation[None]:
         promise, limit = self.leave_promise, Timer(self._clock, self.driver.leave_wait_ms)

@@ -156,7 +156,6 @@ class ThreadedDriver(Driver):
                 # The wait of this poll may need no event, so nothing else wakes the network thread to send the commit.
                 parts.client.wakeup()
             if event.joining:
-                self._poll_safely(group.commits, now, self.submit)  # before a JoinGroup
                 self._poll_safely(group.membership, now, self.submit)
 
     def _callbacks_ran(self, took_ms: float, now: float) -> None:

@@ -506,7 +506,7 @@ class ShareEngine(ClientEngine):
             partial(self._end_sessions, timer),
             partial(self._leave, timer),
             partial(self._await_telemetry, timer),
-            self.callbacks.finish_commits,
+            self.callbacks.run_commits,
         ]
         first_error: Exception | None = None
         try:
@@ -556,7 +556,7 @@ class ShareEngine(ClientEngine):
         limit = Timer(self._clock, min(timer.remaining_ms(), self._config.request_timeout_ms))
         while not parts.fetch.sessions_closed and not limit.expired:
             yield Wait(limit.deadline)
-        yield from self.callbacks.finish_commits()
+        yield from self.callbacks.run_commits()
 
     def _leave(self, timer: Timer) -> Operation[None]:
         """Leave the group. Waits for the response, at most as long as a request may take."""

@@ -224,7 +224,6 @@ class ClassicMembership(Membership[Member]):
             self._assignment.mark_pending_revocation(gone)
             if gone:
                 self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(gone)))
-        self._steps.add(self._finish_commits)
         self._steps.add(lambda _now: self._finish_prepare(frozenset(gone)))
 
     def _finish_prepare(self, gone: frozenset[TopicPartition]) -> None:
@@ -457,7 +456,6 @@ class ClassicMembership(Membership[Member]):
             return
         if revoked:
             self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(sorted(revoked))))
-            self._steps.add(self._finish_commits)
             self._member.request_rejoin("need to revoke partitions and re-join")
         assigned, added = frozenset(assignment.partitions), tuple(sorted(new))
         self._steps.add(lambda at: self._apply_assignment(assigned, added, at))

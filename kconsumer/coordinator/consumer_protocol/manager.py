@@ -239,7 +239,6 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._commit_first(now)
         if known := self._known_to_listener(revoked):
             self._steps.add(RebalanceCallback(CallbackKind.REVOKED, known))
-            self._steps.add(self._finish_commits)
         self._steps.add(lambda at: self._apply_before_on_assign(wanted, added, at))
         self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, tuple(added)))
         self._steps.add(lambda _now: self._on_assign_done())
