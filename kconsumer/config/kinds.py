@@ -104,13 +104,13 @@ def option(kind: Kind, default: Any, meaning: str, **traits: Any) -> Any:
 def integer(low: int, high: int) -> Kind:
     """Returns the `Kind` of options that take an int from `low` to `high`. They also accept text, such as "10"."""
 
-    def parse(value: object) -> int:
+    def parse(value: Any) -> int:
         if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
             value = int(value)
         if isinstance(value, bool):
             raise ValueError
         try:
-            result = operator.index(value)  # type: ignore[arg-type]  # other objects raise TypeError
+            result = operator.index(value)
         except TypeError:
             raise ValueError from None
         if not low <= result <= high:

@@ -36,7 +36,7 @@ def test_the_table_is_exact(spark: Any, tmp_path: Path, monkeypatch: pytest.Monk
             rng, topic, folder = random.Random(seed), f"t{seed}", tmp_path / str(seed)
             cluster.create_topic(topic)
             given, columns = document(rng, folder, cluster.bootstrap_servers, topic)
-            with counted(outcomes, seed, given, lambda: not list(rows(str(folder)))):  # noqa: B023
+            with counted(outcomes, seed, given, lambda folder=folder: not list(rows(str(folder)))):
                 parse(given)
                 sent = values(rng, columns[1:])
                 cluster.produce(topic, sent)

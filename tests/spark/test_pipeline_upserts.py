@@ -123,7 +123,7 @@ def test_the_rows_are_exact(store: Store, tmp_path: Path, monkeypatch: pytest.Mo
                 given["sink"] |= store.sink
             else:
                 given["sink"] = store.sink | {"table": topic if "url" in store.sink else f"lake.shop.{topic}"}
-            with counted(outcomes, seed, given, lambda: not plain(given["run"]["checkpoint"]).exists()):  # noqa: B023
+            with counted(outcomes, seed, given, lambda run=given["run"]: not plain(run["checkpoint"]).exists()):
                 if rng.random() < 0.8:
                     given["sink"] |= {
                         "mode": "upsert",
